@@ -147,7 +147,7 @@ def test_a_side_has_the_examples_and_labels_of_the_whole(name: str) -> None:
         ("holdout=a:8", r"between 0 and 7, in ascending order\. Got '8'"),
         ("holdout=a:3-2", r"in ascending order\. Got '3-2'"),
         ("holdout=a:1-", r"Got 'a:1-' instead"),
-        ("holdout=a:1+a:2", "Each factor may occur once"),
+        ("holdout=a:1+a:2", "Each factor may occur at most once"),
         ("holdout=a:0-7", r"must leave examples on both sides\. 'a:0-7' holds out 960 of 960"),
         ("holdout=range&side=test", "Unknown side of the option 'holdout' 'test'"),
         ("side=training", "needs the option 'holdout'.*Got no holdout="),

@@ -53,7 +53,7 @@ def test_incomplete_lines_are_not_used() -> None:
     whole = factors[:, 1] != 7 % 5
     expected = d_lsbd(codes[whole], factors[whole], periods=[4, None])
     assert d_lsbd(codes[kept], factors[kept], periods=[4, None]) == pytest.approx(expected, abs=1e-12)
-    with pytest.raises(UserError, match="cyclic factor column 0, values of the other factors must occur with all"):
+    with pytest.raises(UserError, match="must occur with all values of the cyclic factor column 0"):
         d_lsbd(codes, np.c_[factors[:, 0], np.arange(20)])
 
 

@@ -34,12 +34,12 @@ def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
     r"""Rank methods by their mean score over seeds, for each dataset and metric.
 
     The score of a method and a seed is the mean over the strengths of the method. The interval of a mean over n seeds
-    is Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The interval of a rank has the 2.5 % and
-    97.5 % quantiles of the ranks that result if the seeds of each method are drawn again with replacement. Rank 1 is
-    the best. Methods with equal means share their mean rank.
+    is Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The ends of the interval of a rank are
+    the 2.5 % and 97.5 % quantiles of its bootstrap distribution, for which the seeds of each method are drawn with
+    replacement. Rank 1 is the best. Methods with equal means share the mean of their ranks.
 
-    Limitations: With few seeds, resampling underestimates the spread of ranks. A method with one seed has no interval
-    of its mean.
+    Limitations: With few seeds, resampling underestimates the spread of ranks. For a method with one seed, the interval
+    of the mean is NaN.
 
     Reference: none; the bootstrap is that of Efron (1979), "Bootstrap methods: another look at the jackknife".
 
@@ -52,7 +52,7 @@ def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
         `mean`, `low`, `high`, `seeds`.
 
     Raises:
-        UserError: If there are no scores, fewer than 2 seeds or fewer than 2 methods, or scores that do not differ.
+        UserError: If there are no scores, fewer than 2 seeds or fewer than 2 methods, or if the scores do not differ.
     """
     columns = score_columns(table, metrics)
     ranking = rank_methods(table, columns, methods=2)
@@ -64,9 +64,9 @@ def ranking_agreement(table: DataFrame, metrics: Sequence[str] | None = None) ->
 
     .. math:: \rho(a, b) = \mathrm{cor}(\mathrm{rank}\, a, \mathrm{rank}\, b)
 
-    The correlation is over methods, and a and b are the mean scores of the methods by two metrics on one dataset, with
-    the sign that makes high scores good. In contrast to the analysis `agreement`, which correlates single runs, the
-    variation over seeds does not contribute.
+    a and b are the mean scores of the methods by two metrics on one dataset, with the sign that makes high scores good.
+    The correlation is over methods. The analysis `agreement` correlates the scores of single runs instead, so it also
+    depends on the variation over seeds.
 
     Reference: Spearman's rank correlation, as in Locatello et al. (2019), arXiv:1811.12359, section 5.2.
 
@@ -79,7 +79,7 @@ def ranking_agreement(table: DataFrame, metrics: Sequence[str] | None = None) ->
         `correlation`, `methods`. The correlation is NaN if fewer than 3 methods have both scores.
 
     Raises:
-        UserError: If there are fewer than 2 metrics, 2 seeds or 3 methods, or scores that do not differ.
+        UserError: If there are fewer than 2 metrics, 2 seeds or 3 methods, or if the scores do not differ.
     """
     columns = score_columns(table, metrics, minimum=2)
     ranking = rank_methods(table, columns, methods=MIN_METHODS)
@@ -116,7 +116,10 @@ def rank_methods(table: DataFrame, columns: dict[str, str], methods: int) -> Dat
 
 
 def _rank_by_seeds(scores: pd.Series, direction: float) -> DataFrame:
-    """Rank methods, best first. The index of `scores` has a method and a seed. `direction` is 1 if high is good."""
+    """Rank methods, best first. The index of `scores` has a method and a seed.
+
+    `direction` is 1 if high scores are good, and -1 otherwise.
+    """
     values = {str(method): part.to_numpy() for method, part in scores.groupby(level=0, sort=False)}
     means = np.array([part.mean() for part in values.values()])
     low, high = resampled_ranks(list(values.values()), direction)
@@ -130,7 +133,10 @@ def _rank_by_seeds(scores: pd.Series, direction: float) -> DataFrame:
 
 
 def resampled_ranks(values: Sequence[Array], direction: float = 1.0) -> tuple[Array, Array]:
-    """Return the ends of the 95 % interval of the rank of each method, by resampling its scores.
+    """Return the lower and upper ends of the 95 % intervals of the ranks of methods, by resampling their scores.
+
+    `values` has one array per method, with one score per seed. `direction` is 1 if high scores are good, and -1
+    otherwise.
 
     >>> low, high = resampled_ranks([np.array([1.0, 2.0]), np.array([5.0, 6.0])])
     >>> low.tolist(), high.tolist()
@@ -153,7 +159,7 @@ def correlate_rankings(part: DataFrame, first: str, second: str) -> tuple[float,
 
 
 def describe_ranking(ranking: DataFrame) -> str:
-    """Return the method with the best mean rank, and how often the best method of a metric is clearly the best."""
+    """Return sentences: the method with the best mean rank, and how often the best rank is separate from the second."""
     mean_ranks = ranking.groupby("method", sort=False)["rank"].mean().sort_values()
     groups = [part.sort_values("rank") for _, part in ranking.groupby(GROUP, sort=False) if len(part) > 1]
     clear = sum(part["rank_high"].iloc[0] < part["rank_low"].iloc[1] for part in groups)
@@ -165,7 +171,7 @@ def describe_ranking(ranking: DataFrame) -> str:
 
 
 def describe_agreement(summary: DataFrame) -> str:
-    """Return the median correlation of two rankings, and the pair of metrics that agrees least."""
+    """Return sentences: the median correlation of two rankings, and the two metrics that agree least."""
     pairs = summary[summary["first"] < summary["second"]].dropna(subset=["correlation"])
     if not len(pairs):
         return "No two metrics rank enough methods to be compared."
@@ -179,7 +185,7 @@ def describe_agreement(summary: DataFrame) -> str:
 
 
 def draw_ranking(ranking: DataFrame, columns: dict[str, str]) -> Figure:
-    """Draw one row of axes per dataset, one column per metric, and the mean of each method with its interval.
+    """Draw the mean of each method with its interval, in one row of axes per dataset and one column per metric.
 
     In all axes, methods are in the order of their mean rank, best at the top.
     """

@@ -17,7 +17,7 @@ from unbraid.noise import Noise
 
 SIDES = ("training", "heldout")
 SPLITS = ("element", "range", "extrapolation")
-# The splits of Montero et al. (2021) by the factors of a dataset and their numbers of values.
+# The splits of Montero et al. (2021). The keys are the factors of a dataset with their numbers of values.
 PUBLISHED: dict[tuple[tuple[str, int], ...], dict[str, str]] = {
     (("shape", 3), ("scale", 6), ("orientation", 40), ("x", 32), ("y", 32)): {
         "element": "shape:1+scale:2-5+orientation:14-25+x:21-31+y:21-31",
@@ -62,7 +62,14 @@ class Holdout:
 
     @classmethod
     def parse(cls, data: FactorData, text: str) -> Holdout:
-        """Read the option ``holdout`` of a dataset name: the name of a split, or conditions such as shape:0+x:16-31.
+        """Read the option ``holdout`` of a dataset name.
+
+        Args:
+            data: The whole dataset.
+            text: The name of a split ("element", "range" or "extrapolation"), or conditions such as shape:0+x:16-31.
+
+        Returns:
+            The conditions.
 
         Raises:
             UserError: If the text is not valid, or if no example or every example would be held out.
@@ -70,7 +77,7 @@ class Holdout:
         written = split_conditions(data, text) if text in SPLITS else text
         conditions = tuple(_parse_condition(data, part) for part in written.split("+"))
         if len({condition.column for condition in conditions}) < len(conditions):
-            raise UserError(f"Each factor may occur once in the option 'holdout'. Got {text!r} instead.")
+            raise UserError(f"Each factor may occur at most once in the option 'holdout'. Got {text!r} instead.")
         held = cls(conditions)
         count = int(held.mask(data.factors(slice(None))).sum())
         if not 0 < count < len(data):
@@ -110,13 +117,24 @@ class Holdout:
 def split_conditions(data: FactorData, split: str) -> str:
     """Return the conditions of a split by its name.
 
-    For dSprites, Shapes3D and MPI3D they are those in the authors' code of Montero et al. (2021), with one difference:
-    the authors use the position 20 of MPI3D on neither side of "extrapolation", and here it is held out.
+    For dSprites, Shapes3D and MPI3D, the conditions are those in the code of Montero et al. (2021), with one
+    difference: in "extrapolation" on MPI3D, the authors use the horizontal position 20 on neither side, and here it is
+    held out.
 
     For other datasets, "extrapolation" holds out the upper half of the values of the ordered factor with the most
-    values. "range" holds out the same values for the last value of another factor only: the first categorical factor,
-    or the ordered factor with the fewest values. "element" holds out the upper half of every ordered factor combined
-    with the last value of every categorical factor.
+    values. "range" holds out these values only in combination with the last value of another factor. This is the first
+    categorical factor or, if there is none, the other ordered factor with the fewest values. "element" holds out the
+    combinations of the upper half of every ordered factor with the last value of every categorical factor.
+
+    Args:
+        data: The whole dataset.
+        split: "element", "range" or "extrapolation".
+
+    Returns:
+        The conditions as text, such as shape:0+x:16-31.
+
+    Raises:
+        UserError: If the dataset has no ordered factor, or if the split needs a second factor and there is none.
     """
     published = PUBLISHED.get(tuple(zip(data.names, data.sizes, strict=True)))
     if published is not None:
@@ -125,8 +143,8 @@ def split_conditions(data: FactorData, split: str) -> str:
     ordered = {name: size for name, size in sizes.items() if name not in data.categorical}
     if not ordered or (split != "extrapolation" and len(sizes) < 2):
         raise UserError(
-            f"The split {split!r} needs an ordered factor, and another factor unless it is 'extrapolation'. "
-            f"{data.name} does not have them. Write the conditions, such as holdout=a:0+b:4-7."
+            f"The split {split!r} needs an ordered factor. Every split except 'extrapolation' also needs a second "
+            f"factor. {data.name} does not have these factors. Write the conditions, such as holdout=a:0+b:4-7."
         )
     ranges = {name: _upper_half(name, size) for name, size in ordered.items()}
     longest = max(ordered, key=lambda name: ordered[name])
@@ -183,7 +201,7 @@ class SideView(FactorData):
     Attributes:
         base: The whole dataset.
         side: "training" or "heldout".
-        rows: Index in the whole dataset of each example.
+        rows: The index of each example in the whole dataset.
         columns: The columns of the factors that vary on both sides. Only these are factors of the view.
     """
 

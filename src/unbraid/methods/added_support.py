@@ -16,9 +16,9 @@ def add_support(objective: Loss, weight: float, net: VAENet, x: Tensor, noise: N
 
     .. math:: L(x) + \gamma\, H(\mu(x))
 
-    H is that of `HFS`, with its default number of points. A beta-VAE with this term is therefore an `HFS`. The examples
-    are encoded a second time, because objectives do not return their posteriors. With a weight of 0, nothing is
-    computed.
+    H is the term of `HFS` with the weight gamma, computed with the default number of points. A beta-VAE with this term
+    is therefore equivalent to `HFS`. The examples are encoded a second time, because objectives do not return their
+    posteriors. If the weight is 0, H is not computed, and the objective is returned unchanged.
 
     Reference: Roth et al. (2023), arXiv:2210.07347, section 3. The authors add H to a beta-VAE and to a
     beta-TCVAE.
@@ -28,7 +28,10 @@ def add_support(objective: Loss, weight: float, net: VAENet, x: Tensor, noise: N
         weight: The weight :math:`\gamma`.
         net: The network of one run.
         x: The examples of the step.
-        noise: The random numbers of the step, after the method has used them.
+        noise: The random numbers of the step, after the objective has drawn its own.
+
+    Returns:
+        The new loss, and the logged terms with H as `factorised_support`.
     """
     if not weight:
         return objective
@@ -38,7 +41,7 @@ def add_support(objective: Loss, weight: float, net: VAENet, x: Tensor, noise: N
 
 
 def check_support(method: Method, weight: float) -> None:
-    """Raise a UserError if the term is to be added to a method without posterior means of a fixed scale."""
+    """Raise a UserError if the weight is not 0 and the codes of the method are not the posterior means of a VAE."""
     if weight and method.code_kinds[:2] != Method.code_kinds:
         raise UserError(
             "The term factorised_support needs a VAE whose codes are posterior means, because distances depend on the "

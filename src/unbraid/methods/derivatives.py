@@ -1,9 +1,9 @@
-"""Derivatives of a decoder by its latents, and penalties on them.
+"""Derivatives of a decoder with respect to its latents, and penalties on them.
 
 Derivatives are central differences. They need only calls of the decoder, so they work with every decoder, under `vmap`
-and under `functional_call`, and are differentiable by the weights. An exact second derivative would not suit most
-decoders, because that of a network with ReLU units is zero wherever it is defined. A central difference of a finite
-size also registers the kinks between two points.
+and under `functional_call`, and they are differentiable with respect to the weights. Exact second derivatives would be
+useless for a decoder with ReLU units, which is piecewise linear: they are zero wherever they are defined. A central
+difference of finite size also measures changes of the slope between its points.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Decode = Callable[[Tensor], Tensor]
 """A function from latents (n, d) to examples (n, ...), applied to each row."""
 
 FIRST_SIZE = 0.01  # size of the differences for first derivatives, in the units of the latents
-SECOND_SIZE = 0.1  # for second derivatives, the value of Peebles et al. (2020)
+SECOND_SIZE = 0.1  # size of the differences for second derivatives, the value of Peebles et al. (2020)
 
 
 class Around(NamedTuple):
-    """The examples at latents z + h and z - h for k offsets h, each of shape (k, b, ...)."""
+    """The decoded examples at latents z + h (`ahead`) and z - h (`behind`) for k offsets h, of shape (k, b, ...)."""
 
     ahead: Tensor
     behind: Tensor
@@ -49,7 +49,7 @@ def jacobian_products(
     Args:
         decode: The function g.
         z: Latents of b examples.
-        directions: The directions v.
+        directions: The k directions v for each example.
         size: The size h. The error is of order :math:`h^2`.
     """
     around = decode_around(decode, z, size * directions)
@@ -66,7 +66,7 @@ def hessian_forms(
     Args:
         decode: The function g.
         z: Latents of b examples.
-        directions: The k directions v.
+        directions: The k directions v for each example.
         size: The size h. The error is of order :math:`h^2`.
     """
     around = decode_around(decode, z, size * directions)
@@ -87,7 +87,8 @@ def random_axes(noise: Noise, count: int, b: int, d: int) -> Float[Tensor, "coun
 def column_products(columns: Float[Tensor, "k b *x"], d: int) -> Float[Tensor, " b"]:
     r"""Estimate :math:`\sum_{i \ne j} (J_i \cdot J_j)^2` over all d columns of a Jacobian from k of them.
 
-    The estimate is unbiased if the k columns are drawn with equal probabilities, and exact if k = d.
+    The estimate is unbiased if the k columns are different and all sets of k columns are equally likely. It is exact if
+    k = d. It needs at least two columns: for k = 1 the result is 0.
     """
     k = len(columns)
     flat = columns.flatten(2).movedim(0, 1)
@@ -102,7 +103,7 @@ def column_sizes(columns: Float[Tensor, "k b *x"], d: int) -> Float[Tensor, " b"
 
 
 def interactions(forms: Float[Tensor, "k b *x"]) -> Float[Tensor, " b"]:
-    r"""Estimate a sum of squared entries of Hessians from quadratic forms for at least two random directions.
+    r"""Estimate a sum of squared entries of Hessians from their quadratic forms in k >= 2 random directions.
 
     The variance of :math:`v^T H v` is :math:`2 \sum_{i \ne j} H_{ij}^2` if the entries of v are random signs, and
     :math:`2 \sum_{i, j} H_{ij}^2` if they are standard normal. The estimate is the unbiased variance over k

@@ -12,10 +12,10 @@ from torch import Tensor
 from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
-FULL_STEPS = 100  # iterations before those that move half of the way
-TOLERANCE = 1e-6  # of the cosine between the directions of two iterations
-SMALLEST_SHARE = 1e-9  # of the largest variance; directions below it do not vary
-EXTRA_DIRECTIONS = 10  # beyond the components that are wanted, which makes the iteration converge faster
+FULL_STEPS = 100  # number of iterations with full steps; later iterations move half of the way
+TOLERANCE = 1e-6  # largest change in the last iteration: of cosines (FastICA), or relative (principal components)
+SMALLEST_SHARE = 1e-9  # directions whose variance is below this share of the largest one count as constant
+EXTRA_DIRECTIONS = 10  # directions in addition to the requested components, which speed up the convergence
 
 
 class AffineCodes(NamedTuple):
@@ -35,9 +35,9 @@ class AffineCodes(NamedTuple):
 def fast_ica(z: Float[Tensor, "n d"], noise: Noise) -> AffineCodes:
     """Find independent components by FastICA, in float64.
 
-    The components have mean 0 and variance 1 over the sample. They are sorted by the variance of the latents that they
-    explain, in descending order, and their third moments are not negative. Directions in which the sample does not
-    vary are appended unchanged.
+    The components have mean 0 and variance 1 over the sample. They are sorted by how much of the variance of the
+    latents they explain, in descending order. Their signs are chosen so that their third moments are not negative.
+    Directions in which the sample does not vary are appended as further codes, without scaling.
 
     Reference: Hyvarinen (1999), "Fast and robust fixed-point algorithms for independent component analysis", IEEE
     Transactions on Neural Networks 10, with the contrast function log cosh and symmetric orthogonalisation.
@@ -47,7 +47,7 @@ def fast_ica(z: Float[Tensor, "n d"], noise: Noise) -> AffineCodes:
         noise: The random numbers from which the iteration starts.
 
     Returns:
-        The map from latents to components.
+        The map from latents to components. A RuntimeWarning is issued if the iteration did not converge.
     """
     z = z.double()
     mean = z.mean(0)
@@ -98,9 +98,9 @@ def orthonormal(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
 
 
 def principal_components(x: Float[Tensor, "n m"], count: int, noise: Noise) -> Float[Tensor, "m count"]:
-    """Return the first principal components of centred data as unit vectors, by subspace iteration.
+    """Return the first principal components of centred data as unit vectors, computed by subspace iteration.
 
-    The entry of each component with the largest absolute value is positive.
+    In each component, the entry with the largest absolute value is positive.
     """
     width = min(count + EXTRA_DIRECTIONS, *x.shape)
     basis = torch.linalg.qr(noise.normal(x.shape[1], width).to(x))[0]

@@ -58,23 +58,23 @@ class LSBDVAE(Method):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL + \gamma\, \frac1M \sum_{m=1}^M \| z_m - \rho(g_m) \bar z \|^2, \quad
         \bar z = P\Big( \frac1M \sum_{m=1}^M \rho(g_m)^{-1} z_m \Big)
 
-    The first two latents of each of the `circles` are the coordinates of a point on a circle, and the other latents are
-    real numbers. The posterior of a circle is that of the diffusion VAE (`DiffusionVAE`): a Brownian motion of time t
-    from the projected mean, with a uniform prior. The logarithm of t is bounded. The other latents have normal
-    posteriors. A labelled pair (M = 2) consists of an example and the same example after a known transformation g,
-    which changes the first `circles` cyclic factors of the data by known angles. :math:`\rho(g)` rotates each circle
-    by the angle of its factor and keeps the other latents, and P projects to the circles. The labelled examples are
-    decoded from :math:`\rho(g_m) \bar z`.
+    The first latents are the coordinates of points on circles, two latents for each of the `circles`. The other latents
+    are real numbers. The posterior on a circle is that of the diffusion VAE (`DiffusionVAE`): a Brownian motion of time
+    t from the projected mean. The prior on a circle is uniform, and the logarithm of t is between `log_t_min` and
+    `log_t_max`. The other latents have normal posteriors. A labelled pair (M = 2) consists of an example and the same
+    example after a known transformation g, which changes the first `circles` cyclic factors of the data by known
+    angles. :math:`\rho(g)` rotates each circle by the angle of its factor and keeps the other latents, and P projects
+    to the circles. The labelled examples are decoded from :math:`\rho(g_m) \bar z`.
 
     Each step uses `batch` examples without labels and as many labelled ones. Reconstruction error and KL are means over
     all of them, and the last term is a mean over the labelled ones. The set of labelled pairs is drawn once, with
     replacement, by `label_seed`, and does not depend on the seed of the run. With `labels` = 0 there are no labelled
     pairs, and the method is a diffusion VAE. If there are no circles either, it is a VAE.
 
-    Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on
-    their number. Here it does not. In the authors' code, the distance of several circles is computed from the sum of
-    their cosines, which is cut off at 1. Here squared distances are added, as in the paper. Only groups of rotations
-    of circles are available, and pairs instead of longer sequences.
+    Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on the
+    number of labelled examples. Here it does not. In the authors' code, the distance for several circles is computed
+    from the sum of their cosines, which is limited to at most 1. Here squared distances are added, as in the paper. The
+    only transformations are rotations of circles, and sequences of more than two examples (M > 2) are not supported.
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 5. :math:`\gamma` = 100 and L = 10 steps are those of the authors' code.
     """
@@ -114,7 +114,7 @@ class LSBDVAE(Method):
         check_pairs(self, data, batch)
 
     def labelled_pairs(self, data: FactorData) -> LabelledPairs:
-        """Return the labelled pairs. The cyclic factors of the second example are drawn uniformly."""
+        """Return the labelled pairs. In each second example, the cyclic factors of the circles are drawn uniformly."""
         key = torch.full((), self.label_seed, device=data.device)
         noise = Noise.from_seed(key, torch.zeros_like(key))
         first = data.draw(noise, self.labels)
@@ -166,13 +166,17 @@ class LSBDVAE(Method):
         return torch.cat([circles, flat.sample(noise)], 1)
 
     def kl(self, q: Gaussian) -> Float[Tensor, ""]:
-        """Return the KL of the posteriors from the prior, added over latents and averaged over examples."""
+        """Return KL(posterior || prior), summed over latents and averaged over examples."""
         log_t = self.log_t(q)
         circles = Sphere(2).kl(torch.zeros(*log_t.shape, 2, device=log_t.device), log_t).sum(1)
         return (circles + self.flat(q).kl().sum(1)).mean()
 
     def transformed_average(self, z: Float[Tensor, "n d"], angles: Float[Tensor, "m k"]) -> Float[Tensor, "n d"]:
-        """Return the rotated averages of pairs, for the first examples and then for the second ones."""
+        """Return the average of each pair as the latents of its first example, then rotated for its second example.
+
+        The second examples are rotated back before the average is computed. The first half of the rows of z and of the
+        result are the first examples of the pairs, and the second half are the second examples.
+        """
         first, second = z.chunk(2)
         average = self.project(0.5 * (first + rotate(second, -angles)))
         return torch.cat([average, rotate(average, angles)])
@@ -202,7 +206,7 @@ class LSBDVAE(Method):
         return self.project(noise.normal(n, latents))
 
     def angles(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
-        """Return latents in which each circle is described by its angle."""
+        """Return latents in which an angle in radians replaces the two coordinates of each circle."""
         n = 2 * self.circles
         return torch.cat([torch.atan2(z[:, 1:n:2], z[:, :n:2]), z[:, n:]], 1)
 
@@ -234,6 +238,6 @@ class LSBDVAE(Method):
         return cylinder_controls(self.circles, self.angles(self.point_latents(net, q)))
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the diffusion times of the circles."""
+        """Return the logarithms of the diffusion times of the circles as an output. Without circles there is none."""
         meaning = "logarithm of the diffusion time of each circle, which determines the width of its posterior"
         return {"log_t": EncoderOutput(meaning, self.log_t)} if self.circles else {}

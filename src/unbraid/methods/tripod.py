@@ -16,7 +16,7 @@ from unbraid.methods.method import Batch, Hyper, Loss, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-DIRECTIONS = 2  # of each kind, per example and step
+DIRECTIONS = 2  # number of random directions of each kind (signs and normal), per example and step
 SMALLEST_STD = 1e-6  # standard deviation of latents that do not vary
 SMALLEST_SUM = 1e-10  # added to the sum of squared derivatives, which is 0 for a linear decoder
 
@@ -29,7 +29,8 @@ def multi_information(z: Float[Tensor, "b d"], std: Float[Tensor, " d"]) -> Floa
               h_j = s_j \Big(\frac{4}{(d + 2)\, b}\Big)^{1 / (d + 4)}
 
     :math:`\hat q_j` is the marginal density of :math:`\hat q` for latent j. The bandwidths h are those of Silverman's
-    rule, where :math:`s_j` is a standard deviation. The estimate does not depend on the scale of each latent.
+    rule, where :math:`s_j` is the standard deviation of latent j. The estimate does not depend on the scales of
+    latents.
 
     Args:
         z: Latents of b examples.
@@ -81,18 +82,20 @@ class Tripod(FSQ):
     Latents are quantised as in `FSQ`. :math:`\hat I` is the multi-information of the latents of a batch, estimated by
     kernel densities (`multi_information`). P is the share of mixed second derivatives in all second derivatives of the
     decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). It is zero if the decoder is a sum of
-    functions of one latent each. D is the number of values of an example. It makes the weights those of the paper,
-    whose reconstruction error is a mean over pixels. The gradient of both penalties passes through the rounding.
+    functions of one latent each. D is the number of values of an example. Multiplying by D gives the weights the scale
+    of the paper, whose reconstruction error is a mean over pixels. The gradients of both penalties pass through the
+    rounding unchanged.
 
-    The defaults are those of the paper on Shapes3D, where the run has 250,000 steps, batches of 64 and twice as many
-    latents as factors. For other datasets, the weights of the authors' code vary from 1e-10 to 1e-4 (:math:`\lambda_I`)
-    and from 1e-8 to 1e-2 (:math:`\lambda_H`). The decoder is always computed in float32.
+    The defaults are those of the paper on Shapes3D, where runs have 250,000 steps, batches of 64 and twice as many
+    latents as factors. For other datasets, the weights in the authors' code range from 1e-10 to 1e-4
+    (:math:`\lambda_I`) and from 1e-8 to 1e-2 (:math:`\lambda_H`). The decoder is always computed in float32.
 
-    Deviations: `saturation` adds the term of `FSQ` that keeps tanh from saturating, which is not in the paper. P
-    is computed from the decoded means. The authors' code adds P of four inner layers of its decoder instead. It
-    averages the ratios of single examples, which are sometimes very large, because they are estimated from two
-    directions. Its marginal densities have the bandwidths :math:`s_j`, with which :math:`\hat q_j` is not the marginal
-    of :math:`\hat q`. It also limits each element of the gradient to 1.
+    Deviations: `saturation` is the weight of the term of `FSQ` that keeps tanh from saturating, which is not in the
+    paper. P is computed from the decoded means and is one ratio for the whole batch. The authors' code instead adds the
+    penalties of four inner layers of the decoder. It averages the ratios of single examples, which are sometimes very
+    large, because each is estimated from two directions. In the authors' code, marginal densities have the bandwidths
+    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`, and each element of the gradient is limited
+    to an absolute value of 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
     learning", arXiv:2404.10282.
     """

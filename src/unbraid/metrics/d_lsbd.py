@@ -36,28 +36,28 @@ def d_lsbd(
     If rotating an object by an angle rotates its code by a multiple of this angle, the inverse rotation moves all codes
     to the same point, and the dispersion is 0. The score lies in [0, 1], and low values are better. 0 means that each
     cyclic factor has a plane in which it moves the code around a circle at a constant speed, and that this plane does
-    not depend on the other factors. 1 means that no rotation describes the codes.
+    not depend on the other cyclic factors. 1 means that no rotation describes the codes.
 
     The planes are computed separately for each combination of values of the factors that are not cyclic, as the authors
     do for objects of different identity, and the dispersions are averaged. The arrays must hold the whole table,
-    because only complete lines are used. A line is the set of rows that differ in factor j alone and take all of its
-    values. If several rows have the same values of all factors, all of them are used. If the values of a discrete
-    factor cover more than one turn, those beyond the first turn are left out.
+    because only complete lines are used. A complete line is a set of rows that differ in factor j only and that
+    together have all values of factor j. If several rows have the same values of all factors, all of them are used. If
+    the values of a discrete factor cover more than one turn, those beyond the first turn are left out.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts to find lines. Its angle is that of
     its exact value if its period is given, and otherwise that of its bin. Only rows with a label of every factor are
     used.
 
-    Limitations: The factors must be known to be cyclic, and equal steps of a factor must be equal angles. A latent that
-    is a linear function of a cyclic factor scores about 0.7, because it jumps after a full turn. A factor with 2 values
-    always has a perfect circle. The plane has the largest variance, so a circle that is smaller than other changes is
-    not found, and scaling single latents changes the score. In a table with few complete lines, each plane is fitted to
-    few codes, so the score is lower than on the whole grid.
+    Limitations: The factors must be known to be cyclic, and equal steps of a factor must be equal angles. If a cyclic
+    factor is encoded linearly in one latent, its score is about 0.7, because the latent jumps after a full turn. A
+    factor with 2 values always has a perfect circle. The plane is that of the largest variance, so a circle that is
+    smaller than other variations of the codes is not found, and scaling single latents changes the score. In a table
+    with few complete lines, each plane is fitted to few codes, so the score is lower than on the whole grid.
 
     Deviations: If the codes vary in one direction only, the second coordinate of :math:`w_j` is 0 and the first has a
     variance of 1. If they do not vary at all, the score is 1. The sign of the frequency may differ between combinations
-    of the other factors, because the orientation of a plane is arbitrary. The authors' code does not treat these three
-    cases.
+    of the factors that are not cyclic, because the orientation of a plane is arbitrary. The authors' code does not
+    treat these three cases.
 
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 4.
@@ -135,7 +135,7 @@ def as_periods(periods: Periods, labels: Labels) -> list[float | None]:
 
 
 def complete_lines(values: Int[np.ndarray, "n k"], j: int) -> Bool[np.ndarray, " n"]:
-    """Return the rows whose other factors have values that occur together with every value of factor j.
+    """Return whether each row is in a complete line: its values of the other factors occur with all values of factor j.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
     >>> complete_lines(grid, 0).tolist()  # the value 2 of the first factor occurs only with the value 0 of the second
@@ -147,8 +147,8 @@ def complete_lines(values: Int[np.ndarray, "n k"], j: int) -> Bool[np.ndarray, "
     cells = np.unique(line * size + index)
     found = np.bincount(cells // size) == size
     if not found.any():
-        rule = f"For the cyclic factor column {j}, values of the other factors must occur with all of its values."
-        raise input_error(rule, f"no such values among {len(found)}", "Pass the whole table, or drop a factor.")
+        rule = f"Some combination of the other factors must occur with all values of the cyclic factor column {j}."
+        raise input_error(rule, f"no such combination among {len(found)}", "Pass the whole table, or drop a factor.")
     return np.asarray(found[line])
 
 
@@ -167,8 +167,8 @@ def subtract_group_means(codes: Float[np.ndarray, "n d"], group: Int[np.ndarray,
 def plane_of_largest_variance(codes: Float[np.ndarray, "n d"]) -> Complex[np.ndarray, " n"] | None:
     """Return centred codes in their two main directions as complex numbers of variance 1 (ddof 1).
 
-    Each direction is scaled to a variance of 1/2. If only one direction varies, it is scaled to a variance of 1. If
-    there is none, return None.
+    Each direction is scaled to a variance of 1/2. If the codes vary in one direction only, it is scaled to a
+    variance of 1. If they do not vary at all, return None.
     """
     left, deviations, _ = np.linalg.svd(codes, full_matrices=False)
     if deviations[0] == 0 or len(codes) < 2:
@@ -192,9 +192,9 @@ def _dispersion(
 def spectrum(
     codes: Float[np.ndarray, "n d"], angles: Float[np.ndarray, " n"], frequencies: int
 ) -> Float[np.ndarray, " frequencies"]:
-    """Return the dispersion of centred codes after the inverse rotation with the frequencies 1, 2, ...
+    """Return the dispersion of centred codes after the inverse rotation, for each of the frequencies 1, 2, ...
 
-    The dispersion of a frequency is the smaller one of both directions of rotation.
+    For each frequency, this is the smaller of the dispersions for the two directions of rotation.
     """
     plane = plane_of_largest_variance(codes)
     if plane is None:

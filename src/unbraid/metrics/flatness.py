@@ -20,19 +20,19 @@ def flatness(
     .. math:: \frac{1}{k} \sum_j \frac{E_s \left[ \max_{a, b} \| c_{sa} - c_{sb} \|_2 \right]}
         {E_s \left[ \sum_a \| c_{s, a + 1} - c_{sa} \|_1 - \max_a \| c_{s, a + 1} - c_{sa} \|_1 \right]}
 
-    where :math:`c_{sa}` is the code of the example with value a of factor j and setting s of the other factors, and
-    a + 1 is the next value, or the first value after the last. The numerator is the width of the codes, that is, their
-    largest distance. The denominator is the length of the path through all values, without the longest step, because
-    a cyclic factor has no first value.
+    where :math:`c_{sa}` is the code of the example with value a of factor j and setting s of the other factors, that
+    is, a combination of their values. a + 1 is the next value, and the first value follows the last one. The numerator
+    is the width of the codes, that is, their largest distance. The denominator is the length of the path through all
+    values, without the longest step, because a cyclic factor has no first value.
 
     The score lies in [0, 1]. 0 means that the codes do not change as factors change. 1 means that for each factor the
     codes move along one latent, in the order of the values. Length is measured in the L1 norm and width in the L2 norm,
-    so a straight line that is not parallel to an axis scores below 1. `ave_flatness_l1` and `ave_flatness_l2` use the
-    same norm for both. The latter is 1 for any straight line.
+    so codes on a straight line that is not parallel to an axis score below 1. `ave_flatness_l1` and `ave_flatness_l2`
+    use the same norm for both. `ave_flatness_l2` is 1 for any straight line.
 
-    The arrays must hold the whole table and not a sample of it. `repeats` settings are drawn among those that occur
-    with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and `ave_flatness_l2`
-    if the codes change at all.
+    The arrays must hold the whole table and not a sample of it. For each factor, `repeats` settings are drawn among
+    those that occur with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and
+    `ave_flatness_l2` if the codes change at all.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. The
     other factors are fixed within their bins. Only rows that have a label of every factor are used.
@@ -42,8 +42,8 @@ def flatness(
     contributes little to lengths and widths. Random codes score above 0, and a factor with two values scores high for
     any codes.
 
-    Deviations: Settings that do not occur with all values of a factor are not drawn. The library also returns widths
-    and lengths.
+    Deviations: Settings that do not occur with all values of a factor are not drawn. disent also returns widths and
+    lengths.
 
     Reference: the library disent (Michlo, 2021), which introduces the score; see also Michlo et al. (2023),
     arXiv:2202.13341.

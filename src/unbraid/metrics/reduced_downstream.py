@@ -31,28 +31,30 @@ def reduced_downstream(
         \text{reduced} = \frac{1}{k} \sum_j A_{jj}, \qquad
         \text{other} = \frac{1}{k (k - 1)} \sum_{j \ne l} A_{jl}
 
-    where :math:`I_j` contains the `remove` latents that are most important to boosted trees that predict factor j. They
-    are removed one after the other, and the trees are fitted again after each removal.
+    where :math:`I_j` contains the `remove` latents that are most important to boosted trees that predict factor j, and
+    :math:`c_{-I_j}` are the codes without them. The latents are removed one after the other, and the trees are fitted
+    again after each removal. Factor j is called the reduced factor.
 
     Accuracies lie in [0, 1]. 0 means that no prediction is correct. 1 means that all predictions are correct. If each
     factor has one latent of its own, `mean_test_accuracy_reduced_factor` is at chance and
     `mean_test_accuracy_other_factors` is as high as without the removal. If the reduced factor can still be predicted,
-    other latents contain it too.
+    the remaining latents contain it too.
 
     Models are fitted to the first `size` training rows. A test value that does not occur in these rows is always
     counted as an error.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
     limited to [0, 1], takes the place of the accuracy. The training rows of each factor are the first `size` rows that
-    have a label of it.
+    have a label of this factor.
 
     Limitations: The accuracy of the other factors alone does not show copies of latents. It is high if each latent has
-    a copy, because nothing is lost by the removal. The accuracy of the reduced factor shows copies, but it is also low
-    if a representation has no information. Read the two together.
+    a copy, because nothing is lost by the removal. The accuracy of the reduced factor is high if there are copies, but
+    a low value can also mean that the representation contains no information. Consider both accuracies together.
 
-    Deviations: disentanglement_lib scores several numbers of training rows, which are prefixes of its keys. Here there
-    is one, `size`. Both use the same boosted trees, and only those of factor j are fitted to rank its latents, whereas
-    disentanglement_lib fits the trees of all factors.
+    Deviations: disentanglement_lib computes the scores for several numbers of training rows, and its keys begin with
+    this number. Here there is only one number, `size`. Both libraries use the same kind of boosted trees. To rank the
+    latents for factor j, only the trees of factor j are fitted here, whereas disentanglement_lib fits those of all
+    factors.
 
     Reference: disentanglement_lib, the library of Locatello et al. (2019), arXiv:1811.12359.
 
@@ -89,7 +91,7 @@ def reduced_downstream(
     table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=remove + 1, min_factors=2)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     fit, accuracies = partial(predict_boosted, trees=trees, seed=seed), []
-    with cached_fits():  # factors may have the same most important latent
+    with cached_fits():  # equal fits, of factors with the same most important latent, are reused
         for column in labels.columns():
             first = column._replace(values=column.values[:size])
             kept = _remaining_latents(table[column.rows][:size], first, remove, trees, seed)

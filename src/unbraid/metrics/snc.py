@@ -19,28 +19,28 @@ def snc(
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{m} \sum_n \left[ \pi_j(b_j(c_{n, i_j})) = v_{nj} \right]
 
-    where latent :math:`i_j` is assigned to factor j, :math:`b_j` divides it into as many bins with equal counts as the
-    factor has values, and :math:`\pi_j` assigns a different value to each bin. Latents are assigned to factors so that
-    the sum of the mutual information of factors and binned latents is largest, and no latent is assigned twice. Values
-    are assigned to bins so that most training examples are correct.
+    The inner sum is over the m test examples. Latent :math:`i_j` is assigned to factor j, :math:`b_j` divides the
+    latent into as many bins as the factor has values, with equal counts of training examples, and :math:`\pi_j` assigns
+    a different value of the factor to each bin. Latents are assigned to factors so that the sum of the mutual
+    information of factors and binned latents is largest, and no latent is assigned twice. Values are assigned to bins
+    so that as many training examples as possible are predicted correctly.
 
-    The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that for each factor one latent determines
-    its value, and that equal intervals of ranks of the latent have equal values. Noise scores a little above the mean
-    of 1 / (number of values).
+    The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that each factor is determined by a latent
+    of its own: all examples of a bin have the same value of the factor. Random codes score a little above the mean over
+    factors of 1 / (number of values).
 
-    The classifier cannot be better than the order of the latent allows: it uses one cut per value, so a latent that
-    mixes two factors scores low even if a more flexible model could separate them. If there are fewer latents than
-    factors, the most frequent value is predicted for the factors without a latent. The score of each latent depends
-    only on the order of its values.
+    A prediction depends only on the bin of a single latent, so a latent that mixes two factors scores low even if a
+    more flexible model could separate them. The bins depend only on the order of the values of a latent. If there are
+    fewer latents than factors, the most frequent value is predicted for the factors without a latent.
 
     Continuous factors: A continuous factor is divided into 10 classes with equal counts in the training examples. For
-    each factor, only the rows that have a label of it are used.
+    each factor, only the rows that have a label of this factor are used.
 
     Limitations: The bins have equal counts, so the score of a factor with unequally frequent values is below 1 even for
     perfect codes. The score is not corrected for chance.
 
-    Deviations: The information is computed for all training examples. The authors score several special subsets for
-    compositional generalisation, which are not included.
+    Deviations: The mutual information is computed from all training examples. The authors score several special subsets
+    for compositional generalisation, which are not included.
 
     Reference: Mahon et al. (2023), arXiv:2304.02335.
 
@@ -76,7 +76,9 @@ def snc(
 
 
 def as_classes(values: Real[np.ndarray, " m"], train: Column) -> Real[np.ndarray, " m"]:
-    """Return the labels of a discrete factor, or the classes of a continuous one, with the bins of its training labels.
+    """Return the labels of a discrete factor unchanged, or divide those of a continuous one into classes.
+
+    The classes have equal counts in the training labels.
 
     >>> as_classes(np.array([-5.0, 0.9]), Column(slice(None), np.linspace(0, 1, 101), True)).tolist()
     [0, 9]
@@ -88,9 +90,9 @@ def as_classes(values: Real[np.ndarray, " m"], train: Column) -> Real[np.ndarray
 
 
 def assign_latents(codes: Float[np.ndarray, "n d"], labels: Labels) -> list[int | None]:
-    """Return a different latent for each factor, such that their information is largest.
+    """Return a different latent for each factor, such that the sum of the mutual information is largest.
 
-    If there are fewer latents than factors, some factors have None.
+    If there are fewer latents than factors, the entry of a factor without a latent is None.
 
     >>> from unbraid.metrics.labels import as_labels
     >>> grid = np.indices((3, 4)).reshape(2, -1).T

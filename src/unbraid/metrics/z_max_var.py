@@ -38,9 +38,10 @@ def z_max_var(
     factor varies. Random guessing scores 1/k. 0 means that no latent is active.
 
     The arrays must hold the whole table and not a sample of it. A combination of values of the other factors is used if
-    at least half of the values of factor :math:`j_t` occur with it. If it has fewer than `batch` rows, rows are
+    at least half of the values of factor :math:`j_t` occur with it. If there are fewer than `batch` rows, rows are
     repeated. Training votes draw from one half of the rows and test votes from the other half, so no row is used for
-    both. In each half, at least two values must remain. With ``draws="reference"``, all votes draw from all rows.
+    both. In each half, at least two values of factor :math:`j_t` must remain. With ``draws="reference"``, all votes
+    draw from all rows.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The other factors are fixed within
     their bins. Only rows that have a label of every factor are used.
@@ -52,16 +53,18 @@ def z_max_var(
 
     Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from the whole table. The score is the accuracy, as
     in the paper. The implementation of Carbonneau et al. (2022), arXiv:2012.09276, returns (accuracy - 1/k) / (1 -
-    1/k). It draws batches of 200 rows and uses combinations with 2 rows. Its numbers of votes are the defaults here.
+    1/k). It draws batches of 200 rows and also uses combinations with only 2 rows. Its numbers of votes are the
+    defaults here.
 
-    Reference: Kim et al. (2019), arXiv:1902.01568. Inactive latents are those of `factor_vae`.
+    Reference: Kim et al. (2019), arXiv:1902.01568. Latents are active under the same condition as in `factor_vae`.
 
     Args:
         codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        draws: "disjoint", or "reference" to draw the rows of training and evaluation from the same table.
+        draws: "disjoint" to draw training and test votes from different halves of the rows, or "reference" to draw both
+            from all rows.
         batch: Number of rows per vote.
         train: Number of votes that assign a factor to each latent.
         test: Number of votes on which the assignment is tested.
@@ -75,7 +78,7 @@ def z_max_var(
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
             integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if
-            there is a factor that varies alone in no combination of values of the other factors.
+            some factor does not vary enough in any combination of values of the other factors.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T

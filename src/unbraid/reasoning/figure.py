@@ -1,4 +1,4 @@
-"""The figure and the sentence of learning curves."""
+"""Draw learning curves of abstract reasoning, and describe them in words."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CHANCE = 1 / ANSWERS
 
 
 def draw_curves(table: DataFrame) -> Figure:
-    """Draw one panel per dataset, and in it the accuracy over steps of each setting: median and quartiles over seeds.
+    """Draw the accuracy of each setting over training steps, in one panel per dataset.
 
-    A dashed line shows chance.
+    Lines and bands are medians and quartiles over seeds. A dashed line shows the accuracy of random guessing.
     """
     datasets, styles = list(table["data"].unique()), plots.line_styles(table["setting"])
     figure, panels = plots.panel_figure(len(datasets), across=3, size=(4.0, 3.2), sharey=True)
@@ -30,7 +30,7 @@ def draw_curves(table: DataFrame) -> Figure:
 
 
 def describe_curves(table: DataFrame) -> str:
-    """Return one sentence per dataset: the best and the worst accuracy after the last step."""
+    """Return one sentence per dataset with the best and the worst median accuracy after the last step, and chance."""
     texts = []
     for data, part in table[table["step"] == table["step"].max()].groupby("data", sort=False):
         ranked = part.groupby("setting", sort=False)["accuracy"].median().sort_values(ascending=False)

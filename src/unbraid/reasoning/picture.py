@@ -1,4 +1,4 @@
-"""A picture of reasoning puzzles: the matrix on the left, the answers on the right, the correct one with a frame."""
+"""Draw reasoning puzzles: the matrix on the left, and the answers on the right, with a frame around the correct one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAME, MISSING = "#009E73", "#D0D0D0"
 def draw_example_puzzles(
     data: DataLike, out: str | Path, settings: ReasoningSettings | None = None, count: int = 3
 ) -> Path:
-    """Write a PNG file with some of the puzzles with which the accuracy is measured.
+    """Write a PNG file with some of the test puzzles, on which the accuracy is measured.
 
     Args:
         data: A dataset of images whose factors form a full grid, in one of the forms that `train` accepts.
@@ -52,7 +52,7 @@ def draw_example_puzzles(
 
 
 def _draw_puzzle(tiles: list[Tensor], position: int) -> Image.Image:
-    """Draw the eight panels, a grey square for the missing one, and the six answers."""
+    """Draw eight panels, a grey square for the missing one, and six answers. The answer at `position` has a frame."""
     scale = tile_scale(tiles[0].shape[1])
     side = tiles[0].shape[1] * scale
     pitch = side + 2 * MARGIN

@@ -1,6 +1,6 @@
-"""Learning curves in a folder, so that an interrupted command continues with the runs that are left.
+"""Store learning curves in a folder, so that an interrupted command resumes with the runs that have no curve yet.
 
-Only this module reads and writes `curves.jsonl`. Each line has the key of a curve and its accuracies.
+Only this module reads and writes `curves.jsonl`. Each line has the key of a curve, its name and its accuracies.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from unbraid.runtime.locks import lock
 from unbraid.runtime.schema import read_jsonl
 
 FILE, LOCK = "curves.jsonl", ".curves.lock"
-REVISION = 1  # changes if the puzzles or the accuracies of equal settings change
+REVISION = 1  # must change if a new version computes other puzzles or accuracies from the same settings
 Curve = list[float]
 
 
 @dataclass(frozen=True)
 class CurveLine:
-    """One line of the file."""
+    """One line of the file.
+
+    Attributes:
+        key: The digest of everything that determines the curve (see `curve_key`).
+        name: The id of the run, or the name of a reference code.
+        accuracy: The accuracy at each measurement.
+    """
 
     key: str
     name: str
@@ -47,7 +53,7 @@ def curve_key(name: str, data: str, fingerprint: str | None, settings: Reasoning
 
 
 def read_curves(folder: Path | None, points: int) -> dict[str, Curve]:
-    """Return the stored curves with the given number of points, by key. Without a folder there are none."""
+    """Return the stored curves with the given number of points, by key. If `folder` is None, there are none."""
     if folder is None:
         return {}
     lines = read_jsonl(folder / FILE, CurveLine, remedy="Delete the file. The curves are then computed again.")
@@ -55,9 +61,10 @@ def read_curves(folder: Path | None, points: int) -> dict[str, Curve]:
 
 
 def add_curves(folder: Path | None, names: Mapping[str, str], curves: Iterable[Sequence[float]]) -> None:
-    """Add curves to the file in a folder. `names` has the name of each curve by its key. Without a folder, do nothing.
+    """Add curves to the file in a folder, and replace those with the same keys. If `folder` is None, do nothing.
 
-    Several processes may add curves at the same time.
+    `names` maps the key of each curve to its name, in the order of `curves`. Several processes may add curves at the
+    same time.
     """
     if folder is None:
         return

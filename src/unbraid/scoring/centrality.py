@@ -17,8 +17,8 @@ from unbraid.runs.prior import has_prior
 from unbraid.runs.run import CHUNK, Run
 from unbraid.runtime.progress import ProgressCallback, ignore_progress
 
-GROUP = 20  # examples that share the value of one latent
-GROUPS_PER_PART = 100  # groups whose examples are in memory together
+GROUP = 20  # number of examples in a group, which share the value of one latent
+GROUPS_PER_PART = 100  # number of groups whose examples are in memory at the same time
 
 
 def rank_by_centrality(
@@ -32,7 +32,7 @@ def rank_by_centrality(
     """Return the ModelCentrality of each run of a group (see `model_centrality`).
 
     Each run decodes groups of 20 latent vectors from the prior that share the value of one latent. All other runs, or
-    random `partners` of them if the group is larger, encode the decoded examples.
+    `partners` randomly chosen ones if there are more, encode the decoded examples.
 
     Args:
         group: At least two runs of methods with a decoder and a normal prior.
@@ -70,7 +70,10 @@ def check_decodes_prior(run: Run) -> None:
 
 
 def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
-    """Return with which other runs each of n runs is compared: all others, or `partners` neighbours on a random circle.
+    """Return the other runs with which each of n runs is compared.
+
+    These are all others if there are at most `partners`. Otherwise the runs are arranged on a circle in random order,
+    and each run is compared with its `partners` nearest neighbours, half of them on each side.
 
     >>> choose_partners(3, 4, 0)
     [[1, 2], [0, 2], [0, 1]]
@@ -84,9 +87,10 @@ def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
 
 
 def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
-    """Draw latents (g, n, d) from a standard normal in groups that share one latent, and return which one they share.
+    """Draw g groups of n latent vectors, (g, n, d), and return also the index of the latent that each group shares.
 
-    Raise a UserError if there are not at least two groups per latent.
+    All latents are standard normal. Within a group, the value of the shared latent is the same. Raise a UserError if
+    there are fewer than two groups per latent.
     """
     d, groups = run.spec.latents, examples // GROUP
     if groups < 2 * d:
@@ -103,9 +107,9 @@ def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
 
 @torch.no_grad()
 def encode_decoded(run: Run, others: Sequence[Run], z: Tensor) -> list[Array]:
-    """Decode latents (g, n, d) with one run, and return the codes (g, n, e) of the decoded examples by each other run.
+    """Decode latents (g, n, d) with one run, and encode the decoded examples with each of the other runs.
 
-    Only a part of the examples is in memory at a time.
+    Return the codes of each other run, (g, n, e). Only a part of the examples is in memory at a time.
     """
     codes: list[list[Tensor]] = [[] for _ in others]
     for part in z.split(GROUPS_PER_PART):

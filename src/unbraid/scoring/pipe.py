@@ -1,4 +1,4 @@
-"""PIPE: whether a classifier can tell reconstructions from decoded independent latents."""
+"""PIPE: whether a classifier can distinguish reconstructions from decoded independent latents."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ LEARNING_RATE = 1e-3
 def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = STEPS) -> float:
     r"""Measure whether independent latents decode to examples that look like reconstructions (PIPE).
 
-    .. math:: 2 \, (1 - a), \quad x = g(\mu(x)), \quad \tilde x = g(z), \quad
-        z_i \sim U(\min_t \mu_i(x_t), \max_t \mu_i(x_t))
+    .. math:: 2 \, (1 - a), \quad \hat x_t = g(\mu(x_t)), \quad \tilde x_t = g(z_t), \quad
+        z_{ti} \sim U(\min_s \mu_i(x_s), \max_s \mu_i(x_s))
 
-    A classifier is trained to tell reconstructions x of the examples from the decoded latents :math:`\tilde x`, whose
-    coordinates are drawn independently. a is its accuracy on half of the examples, which it was not trained on. PIPE
-    stands for posterior indifference projection equivalence.
+    A classifier is trained to distinguish the reconstructions :math:`\hat x` of examples x from the examples
+    :math:`\tilde x`, which are decoded from latents z whose coordinates are drawn independently. The classifier is
+    trained on half of the examples, and a is its accuracy on the other half. PIPE stands for posterior indifference
+    projection equivalence.
 
-    The score lies in [0, 1]. 1 means that the classifier cannot tell them apart, so every combination of values of the
-    latents decodes to a possible example. 0 means that it always can.
+    The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two, so every combination of values of
+    the latents decodes to a possible example. 0 means that the classifier is always correct.
 
     Limitations: This is a necessary condition of disentanglement and not a sufficient one. A model that ignores its
     latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
-    range of possible combinations: latents whose distribution has the shape of a sphere can be rotated freely.
+    range of possible combinations. If the distribution of the latents is spherically symmetric, rotations have no
+    effect.
 
     Deviations: The classifier is the encoder of the default network for the data (`locatello` for images, `mlp` for
     vectors) without batch normalisation, trained by Adam with learning rate 1e-3 instead of 1e-4. Accuracies below 1/2
@@ -94,7 +96,7 @@ def train_classifier(
 def classification_accuracy(
     run: Run, classifier: nn.Module, latents: Float[Tensor, "n d"], independent: Float[Tensor, "n d"]
 ) -> float:
-    """Return the fraction of decoded latents whose kind the classifier finds."""
+    """Return the fraction of decoded latents that the classifier assigns to the correct class."""
     correct = 0
     for kind, table in enumerate((latents, independent)):
         for part in table.split(CHUNK):

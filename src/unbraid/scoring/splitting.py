@@ -1,4 +1,4 @@
-"""Sides of a comparison from the runs of one sweep: one side for each value of chosen settings."""
+"""Divide the runs of a sweep into the sides of a comparison, one side for each value of chosen settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from unbraid.runs.only import Only, check_properties, text_as_typed
 from unbraid.runs.search import properties_of_runs, search_runs
 from unbraid.scoring.sides import Side
 
-NOT_SETTINGS = ("seed", "model")  # properties that differ between runs of one side
+NOT_SETTINGS = ("seed", "model")  # properties that may differ between the runs of one side
 
 
 def split_runs(folders: Sequence[Path], between: str | Sequence[str], only: Only) -> tuple[list[Side], list[str]]:
-    """Return one side for each value of the settings in `between`, and remarks about runs that are left out.
+    """Return one side for each combination of values of the settings in `between`, and remarks about omitted runs.
 
     Args:
         folders: The folders of the runs.
@@ -25,10 +25,10 @@ def split_runs(folders: Sequence[Path], between: str | Sequence[str], only: Only
         only: Which runs to choose (see `unbraid.runs.load_runs`).
 
     Returns:
-        The sides in the order of the values, and the remarks.
+        The sides, sorted by the values, and a remark if runs without these settings were left out.
 
     Raises:
-        UserError: If no run has the settings, or if they have the same values in all runs.
+        UserError: If a name is unknown, if no run has the settings, or if they have the same values in all runs.
     """
     names = between.split(",") if isinstance(between, str) else list(between)
     found = search_runs(folders, only)
@@ -71,8 +71,8 @@ def _side_name(own: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _one_side(names: Sequence[str], count: int, sides: Sequence[str], properties: Sequence[dict[str, Any]]) -> str:
-    """Return an error message for runs that cannot be divided, with the settings that divide them."""
+    """Return the error message for runs that form fewer than two sides, with the settings that would divide them."""
     others = ", ".join(_differing(properties))
-    advice = f"Their settings that differ are {others}." if others else "They differ in their seeds only."
+    advice = f"The settings in which they differ are {others}." if others else "They differ in their seeds only."
     has = f"All {count} runs are of {sides[0]}." if sides else f"None of the {count} runs has a value."
     return f"A comparison between values of {' and '.join(names)} needs at least two values. {has} {advice}"

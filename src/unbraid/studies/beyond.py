@@ -28,10 +28,11 @@ def beyond2026() -> Iterator[PlannedRun]:
     Each run has 10 latent dimensions and is trained for 300,000 steps with batches of 64, with the networks and the
     likelihood of `locatello2019`. The learning rate and all other settings are the defaults of each method. Methods
     that are added to the library become part of the study. A method that cannot be trained on a dataset is left out
-    there, with the reason.
+    for this dataset, and a message gives the reason.
 
-    Limitations: Methods have one strength each, which was not tuned. They also need different supervision: none, pairs
-    of examples, or labels. A step of a method with pairs or several networks takes longer than that of a VAE.
+    Limitations: Each method has only one strength (the value of its swept setting), which was not tuned. They also need
+    different supervision: none, pairs of examples, or labels. A step of a method with pairs or several networks takes
+    longer than that of a VAE.
 
     Reference: none; the study is our own. Networks, steps and batches are those of Locatello et al. (2019),
     arXiv:1811.12359. The analyses `method_ranking` and `ranking_agreement` summarise it.

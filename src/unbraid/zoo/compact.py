@@ -1,10 +1,10 @@
-"""Writing compact copies of runs: the models of the zoo.
+"""Write compact copies of runs, which are the models of the zoo.
 
-The folder of a model is that of a run in the layout of `Run.save_pretrained`, with one more file, `zoo.json`. Its id is
-that of the original run, because the id is a hash of the spec. Its weights are rounded to half precision, and networks
-that only training needs are left out. The metadata of the file of weights say so, and its checksum is that of the
-rounded weights, so a damaged copy is detected as in any other folder. Scores of the original weights do not hold
-exactly for the rounded ones. They are kept in `zoo.json`, and the model is scored again.
+The folder of a model has the layout of `Run.save_pretrained` and one more file, `zoo.json`. The id of the model is that
+of the original run, because the id is a hash of the spec. The weights are rounded to half precision, and networks that
+only training needs are left out. Both facts are recorded in the metadata of the file of weights. The checksum of this
+file is that of the rounded weights, so a damaged copy is detected as in any other folder. The scores of the original
+weights do not hold exactly for the rounded weights. They are kept in `zoo.json`, and the model is scored again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LOG_LINES = 100
 
 
 def round_weights(weights: Mapping[str, Tensor], left_out: Sequence[str] = ()) -> dict[str, Tensor]:
-    """Round weights in float32 to float16. Other types are kept, and the networks in `left_out` are removed.
+    """Round float32 weights to float16. Weights of other types are kept, and the networks in `left_out` are removed.
 
     Raises:
         UserError: If a weight is too large for float16.
@@ -60,8 +60,8 @@ def write_compact(run: Run, folder: Path, facts: ZooFacts) -> Path:
         The folder.
 
     Raises:
-        UserError: If the run has no folder, diverged, uses code or data of the user's own, or if its weights are too
-            large.
+        UserError: If the run has no folder or diverged, if its method, network or data are not part of unbraid, or if
+            a weight is too large for float16.
     """
     source = _checked_folder(run)
     stored = source.check_weights()
@@ -113,7 +113,7 @@ def _origin_lines(run: Run, facts: ZooFacts) -> list[str]:
 
 
 def model_name(folder: Path) -> str:
-    """Return the name of a model, which is given by the last three parts of its path."""
+    """Return the name of a model, which consists of the last three parts of the path of its folder."""
     return "/".join(folder.parts[-3:])
 
 
@@ -129,7 +129,7 @@ def thin_log(log: Sequence[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def study_scores(folder: RunFolder) -> dict[str, float]:
-    """Return the scores in the folder of a run that are finite numbers."""
+    """Return the scores in the folder of a run that are numbers other than NaN."""
     scores = latest_scores(folder).items()
     return {name: float(value) for name, value in scores if isinstance(value, int | float) and value == value}
 

@@ -14,14 +14,22 @@ from unbraid.data.readers.verify import REMEDY, Stream, convert_read_errors, exp
 from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
 
-MAX_FILE_BYTES = 1 << 27  # maximum size of a file in a zip archive; the largest one, the labels of Isaac3D, has 53 MB
+MAX_FILE_BYTES = 1 << 27  # maximum size of a file in a zip archive; the largest known is 53 MB, the labels of Isaac3D
 
 Opener: TypeAlias = Callable[[str], Stream]
 
 
 @contextlib.contextmanager
 def file_opener(source: Path) -> Iterator[Opener]:
-    """Yield a function that opens a file by name, in a folder or in a zip archive, whose folders are ignored."""
+    """Yield a function that opens a file of `source` by its name.
+
+    Args:
+        source: A folder or a zip archive. Files in subfolders of an archive are found by their name alone. Subfolders
+            of a folder are not searched.
+
+    Raises:
+        UserError: If the archive is damaged, or, when the function is called, if there is no such file.
+    """
     if source.is_dir():
         yield lambda name: _open_in_folder(source, name)
         return
@@ -38,11 +46,17 @@ def read_picture(
 
     Args:
         source: Folder or archive, for error messages.
-        open_file: Function that `file_opener` yields.
+        open_file: Function that opens a file by its name, such as the one that `file_opener` yields.
         name: Name of the picture.
         expected: Width and height that the picture must have.
         size: Width and height of the result.
         crop: Width and height of the central square. By default it is as large as the picture allows.
+
+    Returns:
+        The resized central square.
+
+    Raises:
+        UserError: If the picture is missing or damaged, or has another width and height than expected.
     """
     from PIL import Image
 
