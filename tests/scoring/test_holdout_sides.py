@@ -109,7 +109,7 @@ def test_a_perfect_model_generalises_and_a_clipped_one_does_not() -> None:
 
 def test_runs_without_a_decoder_or_a_split(folder: Path) -> None:
     pcl = quick_train(method=PCL(), data="toy")[0]
-    with pytest.raises(UserError, match=r"toy is not\. Train on data with the option holdout"):
+    with pytest.raises(UserError, match=r"toy has no held-out side\. Train on data with the option holdout"):
         ub.score(pcl, "mig", sides=True, quiet=True)
     rows = ub.score(pcl, "mig", data=DATA, sides=True, quiet=True)
     assert all("reconstruction_error" not in row and math.isfinite(row["readout_r2"]) for row in rows)
