@@ -28,6 +28,7 @@ OVER_SEEDS = ["total_correlation", "scores", "strengths", "distributions", "vari
 OVER_RUNS = ["agreement", "selection", "downstream", "efficiency"]
 PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, on modified images, are tested in test_demystifying
 SINGLE_STUDIES = ("challenge", "pmp_comparison", "pmp_ablation", "stability")  # tested in test_paper_tables
+RANKINGS = ("method_ranking", "ranking_agreement")  # tested in test_ranking
 
 
 @cache
@@ -47,7 +48,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def test_every_analysis_is_tested() -> None:
-    assert {*PLAIN, *MANIPULATED, *SINGLE_STUDIES} == set(ANALYSES)
+    assert {*PLAIN, *MANIPULATED, *SINGLE_STUDIES, *RANKINGS} == set(ANALYSES)
 
 
 def test_import_needs_no_torch_and_no_pyplot() -> None:

@@ -33,7 +33,8 @@ COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
 PRIMARY = 1  # the level at which the strengths are those in the tables of the paper
 # These methods do not prune latents.
 NO_NORMAL_POSTERIOR = (
-    "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp", "diffusion_vae", "s_vae"
+    "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp", "diffusion_vae", "s_vae",
+    "poincare_vae", "lsbd_vae",
 )  # fmt: skip
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
