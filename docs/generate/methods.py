@@ -21,7 +21,7 @@ OVERVIEW = f"""# Methods
 This page lists all methods. The page of a method has its objective, its hyperparameters, its deviations from the paper,
 and what it learns in a few minutes of training.
 
-The scores below are means over two seeds after a short training on `sprites`: 1,000 to 2,400 steps, which take one or
+The scores below are means over two seeds after a short training on `sprites`: 200 to 2,400 steps, which take one or
 two minutes on two cores for most methods, scored with [disjoint draws]({DRAWS}). PCA and ICA need no training.
 They show that a method works, but not which method is best. For comparisons with many seeds,
 see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE](../guides/appearance_results.md) and
