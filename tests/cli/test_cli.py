@@ -137,7 +137,7 @@ def test_score_arrays_from_files(suffix: str, arrays: tuple[Path, Path], tmp_pat
     assert (len(rows.train), len(rows.test), len(set(rows.train) & set(rows.test))) == (600, 300, 0)
     assert row["mig.discrete_mig"] == pytest.approx(metrics.mig(codes, factors)["discrete_mig"])
     assert row["mig.discrete_mig"] > 0.9
-    assert set(metrics.METRICS) == {key.split(".")[0] for key in row} - {
+    assert set(metrics.DEFAULT_METRICS) == {key.split(".")[0] for key in row} - {
         "label",
         "rows",
         "protocol",
