@@ -24,8 +24,8 @@ from unbraid.runs.spec import RunSpec
 from unbraid.studies.study_files import find_study
 from unbraid.training.stack import Stack
 
-VAES = [name for name, cls in METHODS.items() if cls().code_kinds == ("mean", "sampled") and "vitae" not in name]
-OTHERS = [name for name, cls in METHODS.items() if cls().code_kinds != ("mean", "sampled")]
+VAES = [name for name, cls in METHODS.items() if cls().code_kinds[:2] == ("mean", "sampled") and "vitae" not in name]
+OTHERS = [name for name, cls in METHODS.items() if cls().code_kinds[:2] != ("mean", "sampled")]
 
 
 def stack_with(data: FactorData, methods: Sequence[Method], weight: float, vmapped: bool = False) -> Stack:
