@@ -74,7 +74,7 @@ def test_score_takes_a_folder_and_one_metric(tmp_path: Path) -> None:
         ({"codes": np.zeros((3, 2))}, "Got codes without factors"),
         ({"factors": np.zeros((3, 2))}, "Got factors without codes"),
         ({}, "Got none instead"),
-        ({"runs": "nowhere", "codes": np.zeros((3, 2)), "factors": np.zeros(3)}, "either runs, with data= if needed, or codes and factors"),
+        ({"runs": "nowhere", "codes": np.zeros((3, 2)), "factors": np.zeros(3)}, "either runs, with data= if needed"),
         ({"runs": [], "continuous": "a"}, "Pass them to the dataset"),
         ({"codes": np.zeros((3, 2)), "factors": np.zeros(4)}, "same number of rows. Got 3 and 4"),
         ({"codes": np.zeros((3, 2)), "factors": ["a", "b", "c"], "continuous": "label"}, "Got words in label"),
