@@ -29,8 +29,8 @@ LAWS: dict[str, Law] = {
     "strong_downstream": Law(
         ranges=dict.fromkeys(STRONG_KEYS, UNIT) | {"strong_generalization_gap": (float("-inf"), 1.0)},
         # If rows or factors are reordered, different rows, factors and values are drawn, and 2 experiments per factor
-        # average little. The oracle averages over all of them. Equally good cuts are tried in a different order
-        # if latents are reordered.
+        # average little, so these two laws are tested with more experiments in test_interventions. The oracle averages
+        # over all of them. Equally good cuts are tried in a different order if latents are reordered.
         tolerances={"rows": 1.0, "codes": 0.2, "factors": 1.0, "affine": 0.05},
         oracle=oracle.strong_accuracy,
         oracle_tolerance=0.06,  # the mean of 24 draws per factor against the mean of all of them

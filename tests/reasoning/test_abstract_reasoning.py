@@ -50,6 +50,8 @@ def test_values_can_be_chosen_and_are_checked() -> None:
     assert choose_panels(toy, {"a": 8, "b": 1}).sizes == (8, 1, 4, 4)
     with pytest.raises(UserError, match="must be at least 1 and at most a 8, b 6, c 5, d 4"):
         choose_panels(toy, {"a": 9})
+    with pytest.raises(UserError, match="Unknown factor 'shape'"):
+        choose_panels(toy, {"shape": 2})
     with pytest.raises(UserError, match="toy_pairs is not a full grid"):
         choose_panels(ub.data.from_arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [[0], [1], [1]], name="toy_pairs"))
 

@@ -16,7 +16,7 @@ from support.known_codes import noise
 from support.planted_models import linear_run, random_rotation, square_data, turn
 from support.training import quick_train
 from unbraid.errors import UserError
-from unbraid.methods import AE, PCL, DiffusionVAE
+from unbraid.methods import AE, PCL, DiffusionVAE, JointVAE
 from unbraid.metrics import model_centrality
 from unbraid.metrics.centrality import vote_similarity
 from unbraid.scoring import selection
@@ -135,6 +135,11 @@ def test_criteria_say_what_they_need() -> None:
     for method, by in ((PCL(), "pipe"), (PCL(), "model_centrality"), (AE(), "model_centrality")):
         with pytest.raises(UserError, match=r"(PIPE|ModelCentrality) needs runs with a decoder"):
             ub.select(quick_train(method=method, seeds=range(2)), by=by, examples=200, quiet=True)
+    joint = quick_train(method=JointVAE(discrete=1, categories=2), seeds=range(2), data="toy")
+    with pytest.raises(UserError, match="ModelCentrality needs runs with a decoder and a normal prior"):
+        ub.select(joint, by="model_centrality", examples=200, quiet=True)
+    with pytest.raises(UserError, match="PIPE needs"):
+        ub.select(joint, by="pipe", examples=200, quiet=True)
     curved = quick_train(method=DiffusionVAE(), seeds=range(2), data="toy")
     with pytest.raises(UserError, match="PIPE needs"):
         ub.select(curved, by="pipe", examples=200, quiet=True)

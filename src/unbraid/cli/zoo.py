@@ -44,7 +44,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
 def models_table(models: Sequence[ZooModel]) -> str:
     """Return a table with one row per model: its settings, its size, the number of candidates and its main scores.
 
-    The column "of runs" is the number of runs from which the model was chosen.
+    The column "candidates" is the number of runs from which the model was chosen.
     """
     if not models:
         return "This copy of unbraid contains no models."
@@ -54,4 +54,4 @@ def models_table(models: Sequence[ZooModel]) -> str:
         spec = model.run_folder.spec
         shown = [f"{scores[name]:.3f}" if name in scores else "-" for name in COLUMNS]
         rows.append([model.name, spec.steps, spec.latents, f"{model.size / 1e6:.1f} MB", model.facts.runs, *shown])
-    return table(["model", "steps", "latents", "size", "of runs", *COLUMNS], rows)
+    return table(["model", "steps", "latents", "size", "candidates", *COLUMNS], rows)

@@ -25,7 +25,7 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
     same way, they score high. A latent that a decoder ignores cannot be found by any encoder, so unused latents lower
     the score.
 
-    Reference: Lin et al. (2020), arXiv:1906.06034, section 5.
+    Reference: Lin et al. (2020), arXiv:1906.06034.
 
     Args:
         similarities: Array of shape (r, r), the matrix A. The diagonal is ignored. NaN marks a pair that was not

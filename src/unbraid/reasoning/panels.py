@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError
+from unbraid.errors import UserError, unknown_name_message
 
 PUBLISHED = {
     ("shape", "scale", "orientation", "x", "y"): (3, 3, 1, 4, 4),
@@ -72,7 +72,9 @@ def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> 
         )
     most = dict(zip(data.names, PUBLISHED.get(data.names, (MAX_VALUES,) * len(data.names)), strict=True))
     for name, number in (values or {}).items():
-        if name not in data.names or not 1 <= number <= data.sizes[data.names.index(name)]:
+        if name not in data.names:
+            raise UserError(unknown_name_message("factor", name, data.names))
+        if not 1 <= number <= data.sizes[data.names.index(name)]:
             limits = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
             raise UserError(
                 f"The numbers of values of the factors of {data.name} must be at least 1 and at most {limits}. "

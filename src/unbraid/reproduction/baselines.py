@@ -36,7 +36,7 @@ SCORE_COLUMNS = {
 OTHER_ESTIMATORS = {  # scores that the source does not compute as unbraid does
     "DCI": "the source fits a random forest per factor, where unbraid fits boosted trees",
     "SAP": "the source uses squared correlations, where unbraid uses a classifier for discrete factors",
-    "explicitness": "the source does not define its explicitness",
+    "explicitness": "it is not known whether the explicitness of the source is that of unbraid",
 }
 LOSSES = {  # reconstruction error and KL in nats, of one run per method
     "vae": (17.99, 25.40),

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
+from unbraid.methods import Method
 from unbraid.noise import Noise
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 def has_prior(run: Run) -> bool:
     """Return whether the method of a run has a prior distribution of the latents."""
     return "sampled" in run.spec.method.code_kinds
+
+
+def has_own_prior(run: Run) -> bool:
+    """Return whether the prior of a run is not a standard normal, because its method overrides `prior_sample`."""
+    return type(run.spec.method).prior_sample is not Method.prior_sample
 
 
 def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:

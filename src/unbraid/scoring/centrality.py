@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.methods.curved import CurvedMethod
 from unbraid.metrics.centrality import model_centrality, vote_similarity
 from unbraid.metrics.protocol import Array
 from unbraid.noise import Noise
-from unbraid.runs.prior import has_prior
+from unbraid.runs.prior import has_own_prior, has_prior
 from unbraid.runs.run import CHUNK, Run
 from unbraid.runtime.progress import ProgressCallback, ignore_progress
 
@@ -62,7 +61,7 @@ def rank_by_centrality(
 
 def check_decodes_prior(run: Run) -> None:
     """Raise a UserError if the latents of a run do not have a normal prior, or if there is no decoder."""
-    if isinstance(run.spec.method, CurvedMethod) or not has_prior(run) or run.net.decoder is None:
+    if has_own_prior(run) or not has_prior(run) or run.net.decoder is None:
         raise UserError(
             f"ModelCentrality needs runs with a decoder and a normal prior of the latents. {run.label} does not have "
             "both. Choose runs of a VAE, or rank by udr."

@@ -110,7 +110,7 @@ def readout_scores(codes: dict[str, Array], factors: dict[str, Array], variances
     The score is at most 1. On the held-out side it is far below 0 if the map extrapolates badly to the codes of the
     held-out examples. Rows with a missing label are left out.
 
-    Reference: Schott et al. (2022), arXiv:2107.08221, section 3, for the score with these variances. The readout of the
+    Reference: Schott et al. (2022), arXiv:2107.08221, for the score with these variances. The readout of the
     paper is a network instead of a linear map.
 
     Args:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
-from unbraid.methods.curved import CurvedMethod
 from unbraid.nets.registry import resolve_net
 from unbraid.noise import Noise
+from unbraid.runs.prior import has_own_prior
 from unbraid.runs.run import CHUNK, Run
 from unbraid.scoring.encoding import encode_table
 from unbraid.training.train import default_net
@@ -42,7 +42,7 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
     vectors) without batch normalisation, trained by Adam with learning rate 1e-3 instead of 1e-4. Accuracies below 1/2
     count as 1/2.
 
-    Reference: Estermann and Wattenhofer (2023), arXiv:2303.01384, section 4.
+    Reference: Estermann and Wattenhofer (2023), arXiv:2303.01384.
 
     Args:
         run: A run with a decoder and latents that are not on a curved space.
@@ -55,9 +55,9 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
         The score.
 
     Raises:
-        UserError: If the run has no decoder, or if its latent space is curved.
+        UserError: If the run has no decoder, or if its latents are angles, categories or points of a curved space.
     """
-    if isinstance(run.spec.method, CurvedMethod) or run.net.decoder is None:
+    if has_own_prior(run) or run.net.decoder is None:
         raise UserError(
             f"PIPE needs runs with a decoder whose latents are ordinary numbers. {run.label} is not such a run. Choose "
             "runs of a VAE, or rank by udr."
