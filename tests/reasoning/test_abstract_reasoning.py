@@ -117,3 +117,9 @@ def test_picture_frames_the_correct_answer(tmp_path: Path) -> None:
 def test_no_runs_are_rejected() -> None:
     with pytest.raises(UserError, match="at least one trained run"):
         ub.abstract_reasoning([], TINY)
+
+
+def test_a_learning_rate_with_which_all_trainings_diverge_is_reported(tmp_path: Path, capsys: Capture) -> None:
+    quick_train(tmp_path / "runs")
+    assert unbraid("reasoning", tmp_path / "runs", "--learning-rate", "1e30", *FLAGS) == 2
+    assert "All of them diverged with the learning rate 1e+30. Use a smaller one." in capsys.readouterr().err

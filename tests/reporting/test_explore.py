@@ -97,6 +97,20 @@ def test_the_number_of_connections_is_limited(runs: list[ub.Run], monkeypatch: p
         assert status == 200
 
 
+def test_a_connection_without_a_thread_is_refused(
+    runs: list[ub.Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with serve(runs, PAGE, token=TOKEN) as server:
+        with monkeypatch.context() as changed:
+            changed.setattr(http_listener.ThreadingHTTPServer, "process_request", fail)
+            assert request(server, "GET", HOME)[0] == 503
+        assert request(server, "GET", HOME)[0] == 200
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/nothing"), ("PUT", "/"), ("POST", "/decode")])
 def test_every_answer_has_the_security_headers(method: str, path: str, server: Server) -> None:
     _, headers, _ = request(server, method, path)

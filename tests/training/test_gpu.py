@@ -36,7 +36,8 @@ pytestmark = pytest.mark.gpu
 
 # Maximum relative difference of the terms of a step from float32 on the CPU, due to the rounding in four layers.
 TOLERANCE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
-ABSOLUTE_TOLERANCE = {"pcl": 2.01 / 16, "tripod": 3.0}
+# The accuracies of PCL and cl-ica are multiples of 1/16 and 1/8, and a rounding error can change one answer.
+ABSOLUTE_TOLERANCE = {"pcl": 2.01 / 16, "cl_ica": 1.01 / 8, "tripod": 3.0}
 WITHOUT_KERNELS = ("sae", "pca", "ica")  # linear networks
 
 

@@ -97,7 +97,8 @@ def abstract_reasoning(
         without the seed), `step` and `accuracy`. The figure shows the accuracy over steps.
 
     Raises:
-        UserError: If there are no runs, or the factors of a dataset do not form a full grid or do not suit puzzles.
+        UserError: If there are no runs, if the factors of a dataset do not form a full grid or do not suit puzzles, or
+            if the training of every relation network diverged.
 
     >>> import unbraid as ub
     >>> run = ub.train("vae", data="toy", steps=5, quiet=True)
@@ -213,4 +214,9 @@ def _result(wanted: Sequence[Representation], curves: Mapping[str, Curve], setti
         for step, accuracy in zip(settings.measured_steps(), curves[one.key], strict=True)
     ]
     table = DataFrame(rows, columns=columns)
+    if table["accuracy"].isna().all():
+        raise UserError(
+            "The training of at least one relation network must stay finite. All of them diverged with the learning "
+            f"rate {settings.learning_rate:g}. Use a smaller one."
+        )
     return Result(table, draw_curves(table), describe_curves(table))

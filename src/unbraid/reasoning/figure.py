@@ -30,9 +30,13 @@ def draw_curves(table: DataFrame) -> Figure:
 
 
 def describe_curves(table: DataFrame) -> str:
-    """Return one sentence per dataset with the best and the worst median accuracy after the last step, and chance."""
+    """Return one sentence per dataset with the best and the worst median accuracy after the last step, and chance.
+
+    Trainings that diverged are left out.
+    """
     texts = []
-    for data, part in table[table["step"] == table["step"].max()].groupby("data", sort=False):
+    last = table[table["step"] == table["step"].max()].dropna(subset=["accuracy"])
+    for data, part in last.groupby("data", sort=False):
         ranked = part.groupby("setting", sort=False)["accuracy"].median().sort_values(ascending=False)
         ends = ", ".join(f"{ranked.iloc[i]:.2f} from the codes of {ranked.index[i]}" for i in dict.fromkeys((0, -1)))
         texts.append(f"On {data}, the accuracy after {part['step'].iloc[0]:,} steps is {ends}.")

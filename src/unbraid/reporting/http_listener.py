@@ -69,7 +69,8 @@ class RequestError(Exception):
 class Listener(ThreadingHTTPServer):
     """Accepts connections, handles each in its own thread, and keeps a set of open connections.
 
-    At most `MAX_CONNECTIONS` are open at the same time. Further connections get an answer that says to try again later.
+    At most `MAX_CONNECTIONS` are open at the same time, fewer if the system does not allow as many threads. Further
+    connections get an answer that says to try again later.
     """
 
     owner: PageApplication
@@ -88,7 +89,11 @@ class Listener(ThreadingHTTPServer):
             if accepted:
                 self.open.add(request)
         if accepted:
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # the system allows no further thread
+                accepted = False
+        if accepted:
             return
         with contextlib.suppress(OSError):  # if the client has already closed the connection
             request.send(BUSY, socket.MSG_DONTWAIT)

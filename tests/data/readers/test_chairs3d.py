@@ -96,7 +96,10 @@ FIRST = f"rendered_chairs/a1/renders/image_000_p020_t{ANGLES[0]:03d}_r096.png"
             {FIRST: png_bytes(np.zeros((64, 64, 3), np.uint8))},
             r"width and height .* must be \(600, 600\)",
         ),
-        ({FIRST: b"no picture"}, "image_000_p020_t011_r096.png must be a complete picture"),
+        (
+            {FIRST: b"no picture"},
+            "t011_r096.png must be a complete picture file. Reading it failed: its content is not a picture",
+        ),
         ({FIRST: None}, "number of renderings of .* must be 124. Got 123"),
         (
             {FIRST: None, FIRST.replace("t011", "t012"): png_bytes(rendering(0, 0, 0))},

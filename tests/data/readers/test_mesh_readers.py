@@ -101,6 +101,7 @@ WRONG_MESHES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no x": (lambda c: c.replace(b"float x", b"float u"), "'vertex' .* must have x, y, z. Got u, y, z"),
     "more rows": (lambda c: c.replace(b"vertex 9", b"vertex 99"), "Reading it failed|must be"),
     "absurd rows": (lambda c: c.replace(b"vertex 9", b"vertex 99999999999"), "rows of 'vertex' .* Got 99999999999"),
+    "rows that are no number": (lambda c: c.replace(b"vertex 9", b"vertex 1C"), "'1C', which is not a whole number"),
     "negative rows": (lambda c: c.replace(b"vertex 9", b"vertex -9"), "Got -9"),
 }
 

@@ -81,6 +81,8 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
                 if order not in ORDERS:
                     raise ValueError(f"unknown format {order!r}")
             case ["element", name, rows]:
+                if not rows.removeprefix("-").isdecimal():
+                    raise ValueError(f"the number of rows of {name!r} is {rows!r}, which is not a whole number")
                 expect_below(path, f"number of rows of {name!r}", MAX_ROWS, np.array([int(rows)]))
                 elements.append(Element(name, int(rows)))
             case ["property", "list", count, number, _]:

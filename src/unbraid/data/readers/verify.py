@@ -39,8 +39,16 @@ def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
     except UserError:
         raise
     except READ_ERRORS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} must be a complete {kind} file. Reading it failed: {reason}. {REMEDY}") from error
+        raise UserError(
+            f"{path} must be a complete {kind} file. Reading it failed: {_reason(error)}. {REMEDY}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of the message of a decoder's exception. Pillow's message would contain an address."""
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "its content is not a picture of a known format"
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:
