@@ -138,7 +138,10 @@ def read_nvidia3d(
 
 
 def check_labels(path: Path, stream: Stream, sizes: tuple[int, ...]) -> None:
-    """Raise a UserError unless column j of the labels has one value per value of factor j, in the order of the grid."""
+    """Raise a UserError unless the labels match the grid of factors.
+
+    Column j of the labels must depend only on factor j, and must have a different number for each value of the factor.
+    """
     shape = (math.prod(sizes), len(sizes))
     with convert_read_errors(path, "npy"):
         found = read_header(path, "labels", stream)
@@ -151,6 +154,6 @@ def check_labels(path: Path, stream: Stream, sizes: tuple[int, ...]) -> None:
         by_value = np.moveaxis(labels[..., j], j, 0).reshape(size, -1)
         if len(np.unique(by_value[:, 0])) < size or not (by_value == by_value[:, :1]).all():
             raise UserError(
-                f"Column {j} of the labels in {path} must have one value for each of the {size} values of a factor, "
-                f"in the order of the pictures. Got a different order instead. {REMEDY}"
+                f"Column {j} of the labels in {path} must have a different number for each of the {size} values of a "
+                f"factor, in the order of the pictures. Got a different order instead. {REMEDY}"
             )
