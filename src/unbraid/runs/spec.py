@@ -134,7 +134,10 @@ class RunSpec:
         0.0, "weight decay of AdamW: each step multiplies parameters by 1 - learning rate * decay", low=0, optional=True
     )
     clip_norm: float = setting(
-        0.0, "maximum norm of the gradient of a run; larger gradients are scaled down; 0: none", low=0, optional=True
+        0.0,
+        "maximum norm of the gradient of a run; larger gradients are scaled down; 0: no limit",
+        low=0,
+        optional=True,
     )
     orthogonal_jacobian: float = setting(
         0.0,

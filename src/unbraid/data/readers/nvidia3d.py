@@ -74,8 +74,8 @@ def isaac3d(
     """Load Isaac3D: 737,280 images 64x64x3 of a robot arm in a kitchen, with nine factors.
 
     The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked against the grid.
-    The authors' description lists the factors in an order that contradicts their numbers of values. The order used here
-    is that of the code of latent quantisation (arXiv:2305.18378), which agrees with the numbers of values.
+    The authors' description lists the factors in an order that does not fit their numbers of values. The order used
+    here fits these numbers, and is that of the code for the paper on latent quantisation (arXiv:2305.18378).
     Reference: Nie et al. (2020), arXiv:2003.03461.
     """
     return read_nvidia3d(ISAAC3D, locate_files("isaac3d", root), device=device, progress=progress)
