@@ -115,7 +115,9 @@ def check_given(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         taken = name in (*FIELDS, *UNKNOWN, "name", "run", "label", "status", "strength", "index", "level", "variant")
         if not isinstance(name, str) or not name.isidentifier() or taken:
-            raise UserError(f"A setting must have a name such as beta that tables do not use yet. Got {name!r}.")
+            raise UserError(
+                f"A setting must have a name such as beta that is not yet a column of tables. Got {name!r}."
+            )
         if isinstance(value, bool) or not isinstance(value, int | float | str) or value != value:
             raise UserError(f"The setting {name!r} must be a number or text. Got {value!r} instead.")
     return dict(settings)

@@ -235,7 +235,10 @@ def load_results(folder: str | Path) -> Any:
 
 
 def _checked_table(file: Path, table: Any, remedy: str) -> Any:
-    """Return a results table whose columns have their types. Raise a UserError that names the column otherwise."""
+    """Check a results table, convert columns to text or numbers, and return it.
+
+    Raise a UserError that names the column if a required column is missing or a value has the wrong type.
+    """
     missing = [name for name in (*TEXT_COLUMNS, "seed") if name not in table]
     if missing:
         present = ", ".join(map(str, table.columns[:6])) or "no columns"

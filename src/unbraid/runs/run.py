@@ -167,8 +167,8 @@ class Run:
     def sample(self, n: int, seed: int = 0) -> Tensor:
         """Decode samples from the prior of the latents.
 
-        The prior is a standard normal for most methods, and the uniform distribution for methods with a curved latent
-        space. Other methods define it in `Method.prior_sample`.
+        The prior is a standard normal, unless the method overrides `Method.prior_sample`, for example with the uniform
+        distribution on a curved latent space.
 
         Args:
             n: The number of samples.

@@ -103,9 +103,9 @@ def read_nvidia3d(
 
     Args:
         form: The files and the factors of the dataset.
-        files: The paths by file name: either that of a zip archive with pictures and labels, or those of the folder of
-            pictures and of the file of labels.
-        sizes: The number of values of each factor. By default those of the published files.
+        files: Paths by file name: either one zip archive with pictures and labels, or the folder of pictures and the
+            file of labels.
+        sizes: The number of values of each factor. The default is the numbers of the published files.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
 

@@ -35,7 +35,7 @@ class ExampleNoise:
         self.keys, self.draws = mix((index + 1) * GAMMA), 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis is that of the examples."""
+        """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis has one entry per example."""
         self.draws += 1
         count = math.prod(shape[1:])
         counter = torch.arange(-(-count // 8), device=self.keys.device)
