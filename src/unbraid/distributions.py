@@ -1,7 +1,7 @@
 """Diagonal Gaussians and the likelihoods of decoders.
 
-Densities are computed for each element and are not summed. Samples are reparametrised, that is, they are differentiable
-functions of the parameters and of explicit noise.
+The methods of `Gaussian` return one value per latent dimension, and the likelihoods return one value per example.
+Samples are reparametrised, that is, they are differentiable functions of the parameters and of explicit noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ LOG_2PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Gaussian:
-    r"""A diagonal normal distribution :math:`N(\mu, e^{\log\sigma^2})` for each row of a batch."""
+    r"""A diagonal normal distribution :math:`N(\mu, \sigma^2)` for each row of a batch.
+
+    Attributes:
+        mean: The means :math:`\mu`.
+        logvar: The logarithms of the variances, :math:`\log\sigma^2`.
+    """
 
     mean: Float[Tensor, "b d"]
     logvar: Float[Tensor, "b d"]
@@ -50,7 +55,10 @@ def bernoulli_nll(x: Tensor, logits: Tensor) -> Float[Tensor, " b"]:
 
 
 def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
-    r"""Return :math:`\|x - \mu\|^2 / 2` for each example, the NLL of a unit-variance normal without its constant."""
+    r"""Return :math:`\|x - \mu\|^2 / 2` for each example.
+
+    This is the negative log-likelihood under a normal with variance 1, without its constant term.
+    """
     return 0.5 * (x - mean).square().flatten(1).sum(1)
 
 
@@ -59,7 +67,8 @@ def normal_nll(x: Tensor, mean: Tensor, variance: float = 0.1) -> Float[Tensor, 
 
     .. math:: \frac{\|x - \mu\|^2}{2 \sigma^2} + \frac D2 \log 2 \pi \sigma^2
 
-    D is the number of values of an example. The default variance is that of VITAE.
+    :math:`\mu` is `mean`, :math:`\sigma^2` is `variance`, and D is the number of values of an example. The default
+    variance is that of VITAE.
     """
     constant = 0.5 * x[0].numel() * (LOG_2PI + math.log(variance))
     return gaussian_nll(x, mean) / variance + constant
@@ -84,7 +93,7 @@ class Likelihood:
         nll: Function of examples and outputs that returns the negative log-likelihood of each example, summed over
             its values.
         mean: Function of outputs that returns the mean of the distribution, which is the decoded example.
-        output: The inverse of `mean`, a function that returns the output whose mean is a given example.
+        output: The inverse of `mean`: a function of examples that returns the outputs whose means are these examples.
     """
 
     nll: Callable[[Tensor, Tensor], Tensor]

@@ -27,7 +27,7 @@ class UserError(ValueError):
 
 
 def convert_missing_torch(error: Exception, what: str) -> Exception:
-    """Return a UserError that says how to install PyTorch if an error says that it is missing, or else the error.
+    """Return a UserError that says how to install PyTorch, if PyTorch is missing. Otherwise return the given error.
 
     Args:
         error: The error that was raised while `what` was imported or run.

@@ -21,7 +21,7 @@ ROWS_PER_CLASS = 10  # integers with fewer rows per distinct value than this are
 
 
 def label_columns(table: Any) -> dict[str, list[Any]] | None:
-    """Return the columns of a table with column names or words, or None if it is a plain array of numbers.
+    """Return the columns of a table that has column names or words, or None for a plain array of numbers.
 
     Args:
         table: A data frame, a series, a dictionary of columns, or an array of shape (n, k) or (n,).
@@ -108,10 +108,10 @@ def _label(name: str, value: Any) -> int | float | str | None:
 def looks_continuous(values: Array) -> bool:
     """Return whether numbers look like a continuous quantity and not like classes. NaN values are ignored.
 
-    If the numbers are not all whole, they are continuous if they have more than 50 distinct values. They are also
-    continuous if they have more than 10 distinct values, and more than half as many distinct values as rows. Whole
-    numbers are continuous if they have more than 50 distinct values with fewer than 10 rows per value on average, as
-    identifiers and pixel positions often do.
+    Numbers that are not all whole look continuous if they have more than 50 distinct values, or if they have more than
+    10 distinct values and more than half as many distinct values as rows. Whole numbers look continuous if they have
+    more than 50 distinct values and fewer than 10 rows per distinct value on average. This is often the case for
+    identifiers and pixel positions.
 
     >>> rng = np.random.default_rng(0)
     >>> looks_continuous(rng.random(2_000)), looks_continuous(rng.integers(40, size=2_000) / 40)
@@ -157,7 +157,10 @@ def equal_count_bins(
 def _merge_small_bins(
     number: Int[np.ndarray, " v"], counts: Int[np.ndarray, " v"], least: float
 ) -> Int[np.ndarray, " v"]:
-    """Merge bins with fewer than `least` rows. `number` is the bin of each value and `counts` its number of rows."""
+    """Merge bins with fewer than `least` rows, and return the new bin of each distinct value.
+
+    `number` has the bin of each distinct value, and `counts` has the number of rows with this value.
+    """
     while (sizes := np.bincount(number, weights=counts)).size > 1 and sizes.min() < least:
         smallest = int(sizes.argmin())
         above = smallest == 0 or (smallest + 1 < len(sizes) and sizes[smallest + 1] < sizes[smallest - 1])
@@ -235,7 +238,7 @@ def _describe_guess(name: str, values: Array, gridded: bool) -> str:
             f"to treat them as continuous, or discrete={name} to confirm."
         )
     numbers = count == len(present) and (present == np.rint(present)).all()
-    hint = " If they are only the numbers of the examples, remove them from the labels." if numbers else ""
+    hint = " If they only number the examples, remove them from the labels." if numbers else ""
     return (
         f"{name}: {count:,} distinct values in {len(present):,} rows, treated as continuous. Use the option "
         f"discrete={name} to treat them as classes, or continuous={name} to confirm.{hint}"
@@ -243,17 +246,17 @@ def _describe_guess(name: str, values: Array, gridded: bool) -> str:
 
 
 class LabelWarning(UserWarning):
-    """Says how labels are treated about which the user has said nothing."""
+    """Says how labels are treated if the user has not declared whether they are classes or continuous."""
 
 
 def announce(message: str) -> None:
-    """Tell the user how labels are treated."""
+    """Tell the user how labels are treated, by a `LabelWarning`."""
     warnings.warn(message, LabelWarning, stacklevel=1)
 
 
 @contextmanager
 def without_announcements() -> Iterator[None]:
-    """Hide in the block how labels are treated. The user was told when the data were first used."""
+    """Suppress every `LabelWarning` inside the block. The user has seen them when the data were first used."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelWarning)
         yield

@@ -52,7 +52,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 class AsBytes(torch.autograd.Function):
-    """View words (*b, n) as bytes (*b, 8 n), lowest byte first.
+    """View 64-bit words (*b, n) as bytes (*b, 8 n), lowest byte first.
 
     This is an autograd function with its own rule for `vmap`, because some releases of torch cannot map such a view.
     """
@@ -79,8 +79,8 @@ as_bytes: Callable[[Tensor], Tensor] = AsBytes.apply
 class Noise:
     """One stream of random draws, identified by a key. Draw number i of a stream always gives the same numbers.
 
-    The n-th 64-bit word of draw i is ``mix(mix(key + i * GAMMA) + n * GAMMA)``. Draws are counted from 1. When many
-    runs train at once, there is one key per run, and ``vmap`` maps over the keys.
+    Word n of draw i is the 64-bit integer ``mix(mix(key + i * GAMMA) + n * GAMMA)``. Words are counted from 0, and
+    draws from 1. When many runs train at once, there is one key per run, and ``vmap`` maps over the keys.
 
     Attributes:
         key: The key of the stream, a 0-d int64 tensor.

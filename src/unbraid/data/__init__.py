@@ -75,8 +75,8 @@ def load(
     """Load a dataset by name, or from a path to your own data.
 
     Args:
-        name: A key of `DATASETS`, or the path of a folder of images, of a .npy file or of a .npz file. Options may
-            follow after a question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
+        name: A key of `DATASETS`, or the path of a folder of images or of a .npy, .npz, .parquet or .h5ad file. Options
+            may follow after a question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
         root: Folder in which the files of published datasets are stored. The default is the environment variable
@@ -121,7 +121,10 @@ def _load_added(
     progress: Progress | None,
     root: str | Path | None,
 ) -> FactorData:
-    """Load a dataset of another package. Its function takes those of the usual arguments that it needs."""
+    """Load a dataset that another package has registered.
+
+    The registered function may take any of the arguments `device`, `progress` and `root`, or none of them.
+    """
     plain_name, given = split_name(name)
     options = check_options(plain_name, function, given)
     usual = {"device": device, "progress": progress, "root": root}
@@ -134,7 +137,7 @@ def _load_added(
         )
     data.name = plain_name
     if isinstance(data, OwnData) and data.in_memory:
-        data.source = data.fingerprint  # the name loads these data again
+        data.source = data.fingerprint  # marks the data as not in memory, because they can be loaded again by name
     return apply_options(data.to(device), name, given, root)
 
 

@@ -54,7 +54,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         name: Name of the dataset, including its options.
         names: Names of the k factors.
         sizes: Number of values of each factor. The values of a factor are 0 to size - 1. The values of a continuous
-            factor are the numbers of its bins.
+            factor are the indices of its bins.
         shape: Shape of one example, which is (c, h, w) for images and (d,) for vectors.
         table: Stored examples on `device`. The subclass defines the format.
         grid: The sizes and strides of the factors, int64 of shape (2, k), on `device`.
@@ -63,8 +63,9 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         grid_name: Name under which the same examples can be loaded as a full grid, or None.
         categorical: Names of the factors whose values have no order.
         continuous: Names of the factors that are continuous; `factor_values` returns their original numbers.
-        cyclic: The factors that are angles or hues, each with its period: the difference of two values that are a full
-            turn apart. The period of a factor whose values 0 to size - 1 divide a turn equally is its size.
+        cyclic: A mapping from each factor that is an angle or a hue to its period, which is the difference of two
+            values that are a full turn apart. If the values 0 to size - 1 divide a full turn into equal steps, the
+            period is size.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
         holdout: Which examples are held out from training (see `unbraid.data.holdout`), or None if none are.
     """
@@ -136,8 +137,8 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
             index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
 
         Returns:
-            Factor values, int64 of shape (n, k). A continuous factor has the number of its bin, and a missing label is
-            -1.
+            Factor values, int64 of shape (n, k). The value of a continuous factor is the index of its bin, and a
+            missing label is -1.
 
         Raises:
             UserError: If `index` has the wrong type or shape, or is out of range.
@@ -165,7 +166,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         return {}
 
     def index(self, factors: FactorsLike) -> Int[Tensor, " n"]:
-        """Return, for each row of factor values, the index of the example that has them.
+        """Return, for each row of factor values, the index of the example with these values.
 
         Args:
             factors: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1.

@@ -40,7 +40,7 @@ PUBLISHED: dict[tuple[tuple[str, int], ...], dict[str, str]] = {
 
 
 class Condition(NamedTuple):
-    """The values `first` to `last` of the factor in one column."""
+    """The values from `first` to `last`, both included, of the factor in one column."""
 
     column: int
     first: int
@@ -122,9 +122,10 @@ def split_conditions(data: FactorData, split: str) -> str:
     held out.
 
     For other datasets, "extrapolation" holds out the upper half of the values of the ordered factor with the most
-    values. "range" holds out these values only in combination with the last value of another factor. This is the first
-    categorical factor or, if there is none, the other ordered factor with the fewest values. "element" holds out the
-    combinations of the upper half of every ordered factor with the last value of every categorical factor.
+    values. "range" holds out these values only in combination with the last value of a second factor. The second
+    factor is the first categorical factor or, if there is none, the other ordered factor with the fewest values.
+    "element" holds out the combinations of the upper half of every ordered factor with the last value of every
+    categorical factor.
 
     Args:
         data: The whole dataset.

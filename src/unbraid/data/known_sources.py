@@ -1,7 +1,7 @@
 """Small synthetic datasets with known sources, and measures for circular codes.
 
-The functions return the sources (the true factors) together with the data. On a CPU, methods can recover the sources
-within minutes.
+The functions that generate data also return the sources, which are the true factors. On a CPU, methods can recover the
+sources within minutes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
 
     .. math:: s_t = \rho s_{t-1} + e_t, \quad x_t = A s_t
 
-    The innovations e have a Laplace distribution. Its scale is chosen such that the sources have unit variance. The
-    mixing matrix A is well-conditioned. This is the setting of Hyvarinen & Morioka (2017), AISTATS, with one linear
-    mixing layer.
+    Here :math:`s_t` are the sources and :math:`x_t` is the example at time t. The innovations e have a Laplace
+    distribution, whose scale is chosen such that the sources have unit variance. The mixing matrix A is
+    well-conditioned. This is the setting of Hyvarinen & Morioka (2017), AISTATS, with one linear mixing layer.
 
     Args:
         points: Number n of points in time.
@@ -48,9 +48,9 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
 def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     """Generate 512 vectors that are a smooth nonlinear embedding of three factors with equal variances.
 
-    The embedding consists of an orthonormal mixing, the increasing function `nonlinearity`, and another orthonormal
-    mixing. It is injective because each of these steps is. The vectors are centred and scaled to a root mean square of
-    0.25, which is similar to that of pixels.
+    The embedding consists of a matrix with orthonormal columns, the increasing function `nonlinearity`, and another
+    such matrix. It is injective because each of these steps is injective. The vectors are centred and scaled to a root
+    mean square of 0.25, which is similar to that of pixels.
 
     Returns:
         The dataset, with examples of shape (12,), and the factors (512, 3).

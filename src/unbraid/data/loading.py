@@ -58,7 +58,10 @@ def load_data(
 
 
 def convert_data(data: Any) -> OwnData:
-    """Make a dataset from an array of examples, a pair (examples, factors), or a torch dataset.
+    """Make a dataset from examples in memory.
+
+    The examples may be an array, a list of images, a pair (examples, factors), a mapping with the keys of a .npz file
+    (see `from_file`), a torch or Hugging Face dataset, or AnnData.
 
     >>> import numpy as np
     >>> convert_data((np.zeros((3, 8, 8)), ["a", "b", "b"]))
@@ -90,7 +93,7 @@ def convert_data(data: Any) -> OwnData:
 
 
 def _is_image(value: Any) -> bool:
-    """Return whether a value is one image, or one vector: an array, a tensor or a picture of Pillow."""
+    """Return whether a value can be one image or vector: an array, a tensor or a Pillow image."""
     return _is_array(value) or hasattr(value, "__array_interface__")
 
 

@@ -24,10 +24,10 @@ from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 PATTERN_LEVELS = 127  # the pixels of a pattern are integers from -PATTERN_LEVELS to PATTERN_LEVELS
-# Number of the first random draw for noise. It is large because the first draws of the same random stream determine the
-# colours and backgrounds of an example.
+# Noise is drawn after this many skipped draws of the random stream of an example, because the first draws of the stream
+# determine the colours and backgrounds of the example.
 FIRST_NOISE_DRAW = 1 << 20
-CLIP = ":clip"  # suffix of the value of the option 'noise'
+CLIP = ":clip"  # suffix of the value of the option 'noise' that selects clipping, as in noise=0.1:clip
 
 
 def reflect(y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
@@ -35,8 +35,8 @@ def reflect(y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
     .. math:: y - 2 \mathrm{relu}(y - 1) + 2 \mathrm{relu}(-y)
 
-    The result is in [0, 1] if y is in [-1, 2]. The formula in the paper has the unchanged image on the right-hand side,
-    but must mean the changed image.
+    Here y is the changed image. The result is in [0, 1] if y is in [-1, 2]. The formula in the paper has the unchanged
+    image on the right-hand side, but must mean the changed image.
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1.
 
     >>> reflect(torch.tensor([1.1, -0.1, 0.5])).tolist()

@@ -32,7 +32,7 @@ DATA_KEYS = ("base", "names", "sizes", "shape", "examples", "labels")  # keys of
 
 @dataclass(frozen=True)
 class Facts:
-    """The fields of the metadata of a manipulation whose types matter. `recipe` and `final` are not always present."""
+    """The metadata fields of a manipulation whose types are checked. `recipe` and `final` are not always present."""
 
     kind: str
     format: int
@@ -70,7 +70,9 @@ def find_file(file: str, data: FactorData, root: str | Path | None = None) -> Pa
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """Return a description of a dataset, which is stored with a manipulation and compared when the file is used.
+    """Return a description of a dataset.
+
+    It is stored in the file of a manipulation. When the file is applied to a dataset, the descriptions are compared.
 
     Built-in and published datasets are identified by name. A user's own data may be moved to a different folder, so
     they are identified by their factors and shape. If the labels do not form a full grid, the key `labels` contains a

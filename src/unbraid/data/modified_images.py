@@ -90,7 +90,10 @@ def read_modified_images(data: FactorData, file: str | Path, root: str | Path | 
 
 
 def file_digest(path: Path) -> str:
-    """Return a digest of the size of a file and of 64 parts of it, because a file can have several gigabytes."""
+    """Return a digest of the size of a file and of 64 parts of it.
+
+    Not all bytes are read, because a file can have several gigabytes.
+    """
     size, digest = path.stat().st_size, hashlib.sha256()
     digest.update(str(size).encode())
     with path.open("rb") as file:

@@ -21,7 +21,7 @@ COMMON_OPTIONS = {
     "subset": "number of examples in a fixed random subset; only these are drawn, equally often or, with the option "
     "correlate, in proportion to their probability under the correlation",
     "seed": "random seed for the subset [0]",
-    "holdout": "examples that are never drawn: element, range or extrapolation, or values of factors that must all "
+    "holdout": "examples that are never drawn: element, range or extrapolation, or conditions on factors that must all "
     "hold, such as shape:0+x:16-31. Scores use all examples, or each side separately with `unbraid score --sides`",
     "side": "training or heldout: only the examples of one side of the option holdout",
     "modified": "file written by `unbraid data modify`, or the word `default` for the file that it writes by default. "
@@ -98,7 +98,7 @@ def apply_options(
 ) -> FactorData:
     """Return the data with the common options applied, and with `name` as their name.
 
-    The grid of factors does not change.
+    Only the option `side` changes which examples and factors the dataset has.
     """
     if not options:
         return data

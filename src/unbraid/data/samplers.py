@@ -1,4 +1,4 @@
-"""Distributions over the examples of a dataset: correlated factors, and a part of the examples."""
+"""Distributions over the examples of a dataset: one with two correlated factors, and one over a subset of examples."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CorrelatedSampler:
         return cls(data, data.names.index(parts[0]), data.names.index(parts[1]), spread)
 
     def probabilities(self, factors: Int[Tensor, "n k"]) -> Float[Tensor, " n"]:
-        """Return the probability of the two correlated factors of each row, float64 of shape (n,)."""
+        """Return the joint probability of the two correlated factors in each row, float64 of shape (n,)."""
         return self.table[factors[:, self.first], factors[:, self.second]]
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
@@ -124,7 +124,8 @@ def joint_distribution(sizes: tuple[int, int], spread: int | float, device: torc
 
     .. math:: p(a, b) \propto \exp(-(a - b)^2 / (2 \, \text{spread}^2))
 
-    with both factors scaled to [0, 1]. A spread of 0.2 is a strong correlation, and a spread of 10 is almost none.
+    Here a and b are the two factors, both scaled to [0, 1]. A spread of 0.2 gives a strong correlation, and a spread
+    of 10 gives almost none.
     Reference: Traeuble et al. (2021), arXiv:2006.07886, eq. 1.
     """
     a, b = (torch.linspace(0, 1, size, dtype=torch.float64, device=device) for size in sizes)

@@ -114,15 +114,15 @@ def laplace_transitions(
 
     .. math:: p(x' | x) \propto \exp(-|x' - x| \, \text{rate} / \log \text{size})
 
-    conditioned on a change of at least one factor. To avoid rejection sampling, the function first draws which factor
-    is the first one that changes. Factors before it do not change, and factors after it are drawn without the
-    condition.
+    conditioned on a change of at least one factor. Here x is the old value, and size is the number of values of the
+    factor. To avoid rejection sampling, the function first draws which factor is the first one that changes. Factors
+    before it do not change, and factors after it are drawn without the condition.
 
     Args:
         data: A dataset with a full grid of factors.
         noise: Source of randomness.
         n: Number of pairs.
-        rate: Rate of the Laplace distribution.
+        rate: Rate of the Laplace distribution. A larger rate gives smaller changes.
         fixed: Names of the factors that never change. None means the categorical factors.
 
     Returns:
@@ -222,7 +222,8 @@ def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
 def factor_distances(data: FactorData, a: Int[Tensor, " n"], b: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     r"""Return the distance between the factors of examples, :math:`\sum_j |v_j - v'_j| / (\text{size}_j - 1)`.
 
-    The difference of a categorical factor is 0 if both values are equal, and 1 otherwise.
+    Here :math:`v_j` and :math:`v'_j` are the values of factor j in the two examples, and :math:`\text{size}_j` is the
+    number of its values. A categorical factor contributes 0 if both values are equal, and 1 otherwise.
 
     Args:
         data: A dataset with factors.
@@ -230,7 +231,7 @@ def factor_distances(data: FactorData, a: Int[Tensor, " n"], b: Int[Tensor, " n"
         b: Indices of n other examples.
 
     Returns:
-        The distances.
+        The distance between each example of `a` and the corresponding example of `b`, of shape (n,).
     """
     categorical = torch.stack([torch.full((), name in data.categorical, device=data.device) for name in data.names])
     difference = (data.factors_at(a) - data.factors_at(b)).abs()
@@ -247,7 +248,7 @@ def triplets(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n 3"]:
         n: Number of triplets.
 
     Returns:
-        Indices of the examples of each triplet. The distance of examples is that of `factor_distances`.
+        Indices of the examples of each triplet. How near two examples are is measured by `factor_distances`.
     """
     anchor, one, other = data.draw(noise, 3 * n).chunk(3)
     ordered = factor_distances(data, anchor, one) <= factor_distances(data, anchor, other)
@@ -301,7 +302,10 @@ def _laplace_probabilities(size: int, rate: int | float, device: torch.device) -
 
 
 def _first_changed_factor(noise: Noise, stay: Float[Tensor, "n k"]) -> Int[Tensor, " n"]:
-    """Draw the first factor that changes, given that one does. Factor j stays with probability `stay[:, j]`."""
+    """Draw the first factor that changes, given that at least one factor changes.
+
+    Factor j keeps its value with probability `stay[:, j]`.
+    """
     earlier = torch.cat([torch.ones_like(stay[:, :1]), stay.cumprod(1)[:, :-1]], 1)
     return _draw_columns(noise, earlier * (1 - stay))
 

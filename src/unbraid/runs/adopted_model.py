@@ -1,9 +1,10 @@
 """The files of a model that was trained outside unbraid, in the folder of its run.
 
-`model.json` has the `shape` of one example and either the graphs `encoder` and `decoder` (see `unbraid.nets.graph`), or
-the `options` of a model that is Python code. `weights.safetensors` has the tensors of the graphs, with the prefixes
-`encoder.` and `decoder.`, or those of the modules of the model, with the number of the module as the prefix. Graphs are
-data, so reading them needs no consent. Python code is imported only with consent.
+A model is stored either as graphs of operations (see `unbraid.nets.graph`) or as the name of Python code that builds
+it. `model.json` has the `shape` of one example, and the graphs `encoder` and `decoder` or the `options` of the Python
+model. `weights.safetensors` has the tensors of the graphs, with the prefixes `encoder.` and `decoder.`, or the tensors
+of the modules of the Python model, with the index of the module as the prefix. Graphs are data, so they are read
+without the user's consent. Python code is imported only with consent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,16 @@ REMEDY = "Restore the file from a copy, or delete the folder of the run and adop
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The content of `model.json`."""
+    """The content of `model.json`.
+
+    Attributes:
+        shape: The shape of one example.
+        encoder: The graph of the encoder, or None for Python code.
+        decoder: The graph of the decoder, or None for Python code and for models without a decoder.
+        options: What the user says about a model that is Python code, or None for graphs.
+        code_shape: The shape of one code that the decoder of a Python model takes, or None for graphs.
+        format: The version of the file format.
+    """
 
     shape: list[int]
     encoder: dict[str, Any] | None = None
@@ -117,7 +127,7 @@ def parts_network(parts: ModelParts, content: ModelFile, latents: int) -> Adopte
 
 
 def parts_tensors(parts: ModelParts) -> dict[str, Tensor]:
-    """Return the parameters and buffers of the modules of a model, as `code_network` reads them."""
+    """Return the parameters and buffers of the modules of a model, with the names that `code_network` expects."""
     return {
         f"{i}.{name}": tensor.detach().cpu().contiguous().clone()
         for i, module in enumerate(parts.modules)

@@ -52,7 +52,10 @@ class AdoptedSpec(RunSpec):
             raise UserError("The data, the net and the model of an adopted run must be text.")
 
     def to_dict(self, complete: bool = False) -> dict[str, Any]:
-        """Return the known fields as plain values. `method` has the name and the settings that the user gave."""
+        """Return the known fields as plain values. `method` contains the name and the settings that the user gave.
+
+        `complete` has no effect.
+        """
         assert isinstance(self.method, Adopted)
         net = {} if self.net == STORED else {"net": self.net}
         own = {"name": self.method.name, **dict(self.method.values)}
@@ -69,7 +72,7 @@ class AdoptedSpec(RunSpec):
     def settings_key(self) -> str:
         """Return a string that is equal for models that differ only in the seed and in the digest of the model.
 
-        Such models without a seed are taken for models of different seeds.
+        Models with equal strings count as runs of one setting with different seeds, even if they have no seed.
         """
         values = {key: value for key, value in self.to_dict().items() if key not in ("seed", "model")}
         return json.dumps(values, sort_keys=True)
@@ -112,7 +115,9 @@ def check_given(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         taken = name in (*FIELDS, *UNKNOWN, "name", "run", "label", "status", "strength", "index", "level", "variant")
         if not isinstance(name, str) or not name.isidentifier() or taken:
-            raise UserError(f"A setting must have a name such as beta that tables do not use yet. Got {name!r}.")
+            raise UserError(
+                f"A setting must have a name such as beta that is not yet a column of tables. Got {name!r}."
+            )
         if isinstance(value, bool) or not isinstance(value, int | float | str) or value != value:
             raise UserError(f"The setting {name!r} must be a number or text. Got {value!r} instead.")
     return dict(settings)

@@ -149,7 +149,12 @@ class RunFolder:
         return cls(path, spec, content.own, content.data)
 
     def difference(self, spec: RunSpec, sources: Mapping[str, str], data: str | None) -> str:
-        """Return why this run is not the run of a spec with this source code and these data, or an empty text.
+        """Return a message if this run was started with other source code or on other data, or else an empty text.
+
+        Args:
+            spec: The spec that the run must have.
+            sources: Digests of the current source code of the user's own method and network.
+            data: The fingerprint of the current data, if they were passed as arrays.
 
         Raises:
             UserError: If the folder contains the run of another spec.
@@ -210,7 +215,7 @@ class RunFolder:
         return facts
 
     def _check_owner(self, file: Path, owner: str | None) -> None:
-        """Raise a UserError if a file belongs to another run. Checkpoints of release 0.1 do not say to which."""
+        """Raise a UserError if a file belongs to another run. For checkpoints of release 0.1, `owner` is None."""
         if owner not in (None, self.spec.id):
             raise UserError(f"{file} belongs to the run {owner} and not to the run {self.spec.id}. {RESTORE}")
 
@@ -228,16 +233,16 @@ class RunFolder:
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the trained parameters and buffers. Return them by name."""
+        """Return the trained parameters and buffers by name."""
         file = self.path / "weights.safetensors"
         weights, metadata = read_tensors(file)
         self._check_owner(file, _check_metadata(file, formats.WeightsFacts, metadata).id)
         return weights
 
     def check_weights(self) -> formats.WeightsFacts:
-        """Return the metadata of the weights. Raise a UserError if they have no valid head, or belong to another run.
+        """Return the metadata of the weights. Raise a UserError if they are not valid, or belong to another run.
 
-        Only the head of the file is read, so this is fast.
+        Only the header of the file is read, so this is fast. Damage in the rest of the file is not detected.
         """
         file = self.path / "weights.safetensors"
         facts = _check_metadata(file, formats.WeightsFacts, read_tensors(file, names=[])[1])
@@ -264,8 +269,8 @@ def _check_metadata(file: Path, kind: type[T], metadata: Any) -> T:
 
 
 def delete_run(path: Path) -> None:
-    """Delete the folder of a run. It is first moved away, so that a killed process does not leave a part of it."""
-    trash = path.parent / ".replaced" / path.name  # too deep for `find_runs`
+    """Delete the folder of a run. It is first moved, so that an interrupted deletion does not leave a part of a run."""
+    trash = path.parent / ".replaced" / path.name  # `find_runs` does not search at this depth
     shutil.rmtree(trash, ignore_errors=True)
     make_folder(trash.parent)
     path.rename(trash)

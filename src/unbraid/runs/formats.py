@@ -22,12 +22,12 @@ class OwnCode:
     """What `run.json` records about the user's own method or network.
 
     Attributes:
-        sources: A digest of the source code of the method and of the network, each by its name. Names that are part of
-            unbraid are left out.
+        sources: The digests of the source code of the method and of the network, by name. A method or network that is
+            part of unbraid is left out.
         strength: The value of the swept setting of the method.
-        codes: The kinds of codes of the method.
-        files: The file of the method and of the network, each by its name, if it was given as a path. If the module
-            cannot be imported and the user has consented, this file is imported instead.
+        codes: The kinds of codes of the method, such as "mean" and "sampled".
+        files: The paths of the files of the method and of the network, by name, if the user gave them as paths. If the
+            module of a name cannot be imported and the user has consented, the file is imported instead.
     """
 
     sources: dict[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class StudyFile:
     """The content of `study.json`.
 
     Old studies did not record their protocol. They sampled rows in the same way as the reference library
-    (disentanglement_lib).
+    (disentanglement_lib), so the default protocol has `draws="reference"`.
     """
 
     places: dict[str, Position]

@@ -12,15 +12,16 @@ COMMON = (
     "factorised_support", "weight_decay", "clip_norm", "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
     "seed",
 )  # fmt: skip
-"""The settings that runs of all methods have, in the order of their labels."""
+"""The settings that runs of all methods have, in the order in which labels show them."""
 
 
 def run_labels(specs: Iterable[RunSpec]) -> dict[str, str]:
     """Return a label for each run by its id: its method, and the settings in which the runs differ.
 
     A setting of a method is left out if all runs of this method have the same value. A setting of the training, such as
-    the data or the seed, is left out if all runs that have it agree: an adopted model has no learning rate, for
-    example. The label of a single run has all settings of its method, and its seed.
+    the data or the seed, is left out if all runs that have this setting have the same value. (Some runs lack a setting.
+    For example, an adopted model has no learning rate.) The label of a single run has all settings of its method, and
+    its seed.
 
     >>> from unbraid.methods import VAE, BetaVAE
     >>> methods = [BetaVAE(beta=1.0), BetaVAE(beta=4.0), VAE()]
@@ -46,7 +47,7 @@ def _method_settings(values: dict[str, Any]) -> list[str]:
 
 
 def differing(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
-    """Return the names under which the rows have different values.
+    """Return those of `names` for which the rows have different values.
 
     >>> differing([{"a": 1, "b": 1}, {"a": 1, "b": 2}], ["a", "b"])
     ['b']

@@ -1,4 +1,4 @@
-"""Choosing runs by their properties, as in ``method=beta_vae,beta=8``. Studies and stored runs have the same rules."""
+"""Choosing runs by their properties, as in ``method=beta_vae,beta=8``. The rules apply to studies and stored runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Only: TypeAlias = str | Mapping[str, Any] | Iterable[str] | None
 """Which runs to choose, such as "method=beta_vae,beta=8", {"beta": [4, 8]}, or several texts. None chooses all."""
 
 T = TypeVar("T")
-PROPERTY = re.compile(r"[A-Za-z_][\w.]*=")  # start of a property. Other parts are further values of it
-MAX_LISTED = 8  # number of values that an error lists
+# A part of a text that matches begins a new property. Any other part is one more value of the previous property.
+PROPERTY = re.compile(r"[A-Za-z_][\w.]*=")
+MAX_LISTED = 8  # maximum number of values of a property that an error lists
 
 
 def parse_only(only: Only) -> dict[str, list[str]]:
@@ -78,7 +79,7 @@ def text_as_typed(value: Any) -> str:
 
 
 def has_values(properties: Mapping[str, Any], wanted: Mapping[str, Collection[str]]) -> bool:
-    """Return whether each wanted property has one of its wanted values, which `parse_only` returns."""
+    """Return whether each wanted property has one of its wanted values. `parse_only` returns `wanted`."""
     return all(text_as_typed(properties.get(name)) in values for name, values in wanted.items())
 
 

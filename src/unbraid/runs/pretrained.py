@@ -31,8 +31,8 @@ def from_pretrained(
 ) -> Run:
     """Load a model that `Run.save_pretrained` or `push_to_hub` wrote. Its data are not needed.
 
-    Only JSON and safetensors files are read. No code of the folder or repository is run. If it names the user's own
-    code, this code is imported only with consent.
+    Only JSON and safetensors files are read, and no code in the folder or repository is run. A method or network that
+    is not part of unbraid is imported only if `trust` is true.
 
     Args:
         source: A folder, or the name OWNER/NAME of a repository on the Hugging Face Hub, which is downloaded.

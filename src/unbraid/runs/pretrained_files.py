@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 CARD = "README.md"
 RUN_FILES = ("run.json", "weights.safetensors", "log.jsonl", "scores.jsonl", "diverged.json", "model.json")
-MAX_VALUES = 10**8  # limit for one example
+MAX_VALUES = 10**8  # maximum number of values of one example
 
 
 @dataclass(frozen=True)
 class PretrainedConfig:
-    """The content of `config.json` that is read. `shape` is the shape of one example."""
+    """The fields of `config.json` that are read. `shape` is the shape of one example."""
 
     library_name: str
     shape: list[int]

@@ -29,7 +29,8 @@ def has_own_prior(run: Run) -> bool:
 def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     """Draw latent vectors from the prior of a run.
 
-    The prior is a standard normal, the uniform distribution on a curved latent space, or that of `Method.prior_sample`.
+    The prior is a standard normal, unless the method overrides `prior_sample`, for example with the uniform
+    distribution on a curved latent space.
 
     Args:
         run: A run of a method with a prior.

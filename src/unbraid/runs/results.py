@@ -4,7 +4,7 @@
 
 - `run` (id), `status`, `method`, and the fields of the spec (`data`, `seed`, `steps`, ...)
 - `strength`: the value of the swept hyperparameter
-- `index`: the number of the run in its study
+- `index`: the index of the run in its study
 - `level`: the rank of the strength among the strengths of the method, starting at 0
 - `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
@@ -81,14 +81,17 @@ def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda reco
 
 
 def _has_draws(protocol: Protocol | None, record: Record) -> bool:
-    """Return whether the samples of a score were drawn as in a protocol. Scores without samples always are."""
+    """Return whether the samples of a score were drawn as the protocol says. For a score without samples, return True.
+
+    If there is no protocol, return True.
+    """
     if protocol is None or "rows" not in record:
         return True
     return bool(record["draws"] == protocol.draws and record.get("seed", protocol.seed) == protocol.seed)
 
 
 def number_levels(rows: Sequence[Row]) -> None:
-    """Set the missing levels of rows. A level is the rank of a row's strength among all strengths of its method."""
+    """Set the missing levels of rows. A level is the rank, from 0, of a strength among all strengths of the method."""
     for method in {row["method"] for row in rows}:
         members = [row for row in rows if row["method"] == method]
         order = sorted({row["strength"] for row in members})
@@ -160,8 +163,7 @@ def _require_pyarrow(file: Path) -> None:
 def read_sweep_positions(folder: Path) -> dict[str, Row]:
     """Read the `index`, `strength`, `level` and `variant` of each run, by run id, from `study.json`.
 
-    Values that the file does not have are left out.
-    Return an empty dictionary if the folder has no such file.
+    Values that the file does not have are left out. If the folder has no such file, an empty dictionary is returned.
     """
     file = folder / "study.json"
     if not file.exists():
@@ -233,7 +235,10 @@ def load_results(folder: str | Path) -> Any:
 
 
 def _checked_table(file: Path, table: Any, remedy: str) -> Any:
-    """Return a results table whose columns have their types. Raise a UserError that names the column otherwise."""
+    """Check a results table, convert columns to text or numbers, and return it.
+
+    Raise a UserError that names the column if a required column is missing or a value has the wrong type.
+    """
     missing = [name for name in (*TEXT_COLUMNS, "seed") if name not in table]
     if missing:
         present = ", ".join(map(str, table.columns[:6])) or "no columns"

@@ -167,7 +167,8 @@ class Run:
     def sample(self, n: int, seed: int = 0) -> Tensor:
         """Decode samples from the prior of the latents.
 
-        The prior is a standard normal, except for methods with a curved latent space, where it is uniform.
+        The prior is a standard normal, unless the method overrides `Method.prior_sample`, for example with the uniform
+        distribution on a curved latent space.
 
         Args:
             n: The number of samples.
@@ -244,7 +245,7 @@ class StoredRun(Run):
 
 
 def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None = None) -> Tensor:
-    """Return the codes of examples with posteriors q. By default they are codes of the method's first kind.
+    """Return the codes of examples with posteriors q. By default, `kind` is the first of the method's `code_kinds`.
 
     The noise of sampled codes always has seed 0 and step 0, so the same posteriors always give the same codes.
     """
@@ -319,11 +320,11 @@ def load_runs(
 ) -> list[Run]:
     """Load all trained runs in one or several folders, and in the folders below them.
 
-    A run that was copied to several places is loaded once.
-    Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None. The
-    network of a run is read when it is first used, and the networks of many runs are not kept in memory together. Only
-    the head of the file of weights is checked when a run is loaded. If the rest of the file is damaged, or the weights
-    do not fit the network, an error is raised when the network is first used.
+    A run that was copied to several places is loaded once. Runs whose training is not finished are left out. Diverged
+    runs are included, and their `divergence` is not None. The network of a run is read when it is first used, and the
+    networks of many runs are not kept in memory together. Only the header of the file of weights is checked when a run
+    is loaded. If the rest of the file is damaged, or the weights do not fit the network, an error is raised when the
+    network is first used.
 
     Args:
         folder: A folder of runs, the folder of one run, a folder that contains folders of runs, or a list of these.
@@ -386,9 +387,9 @@ def _open_with_data(
 
 
 def as_runs(runs: Any, data: DataLike | None = None, trust: bool = False, only: Only = None) -> list[Run]:
-    """Return one run, several runs, or the runs of one or several folders as a list, each run once.
+    """Return runs as a list in which each run occurs once.
 
-    The other arguments are those of `load_runs`.
+    `runs` is one run, a list of runs, or one or several folders of runs. The other arguments are those of `load_runs`.
 
     Raises:
         UserError: If the runs are something else, or cannot be loaded.

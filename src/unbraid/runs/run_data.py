@@ -155,7 +155,7 @@ def run_data(
     its spec names.
 
     Raises:
-        UserError: If the data cannot be loaded, or if `data` has examples of another shape than those of the run.
+        UserError: If the data cannot be loaded, or if the examples of `data` do not have the shape that the run needs.
     """
     chosen = run.data if data is None else data
     if chosen is None and not can_be_loaded(run.spec.data):

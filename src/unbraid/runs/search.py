@@ -41,7 +41,7 @@ def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
     are not searched.
 
     Args:
-        folders: One or several folders of runs, or folders of single runs. Files are ignored if a folder is given too.
+        folders: One or several folders of runs, or folders of single runs. Paths of files among them are ignored.
         only: Which runs to choose (see `unbraid.runs.only.parse_only`). By default all.
 
     Returns:
@@ -81,7 +81,7 @@ def _walk(folder: Path, visited: set[Path]) -> Iterator[RunFolder]:
 
 
 def _unique(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Return each run once, by its id."""
+    """Return each run once. Of several runs with the same id, return the one that `_preference` prefers."""
     kept: dict[str, RunFolder] = {}
     for run in runs:
         other = kept.setdefault(run.spec.id, run)

@@ -54,7 +54,7 @@ def own_sources(spec: RunSpec, builder: PairBuilder) -> dict[str, str]:
 
 
 def changed_sources(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Return the names whose source code has another digest than the recorded one.
+    """Return the names whose source code has a different digest than the recorded one.
 
     A name without a recorded digest counts as unchanged. This is the case for all runs of release 0.1.
     """
@@ -69,7 +69,7 @@ def source_digest(root: Any) -> str:
         return _cached_digest.__wrapped__(root)
 
 
-@functools.lru_cache(maxsize=16)  # few entries, because a builder may hold an encoder and a decoder
+@functools.lru_cache(maxsize=16)  # few entries, because each keeps its builder, and networks in it, in memory
 def _cached_digest(root: Any) -> str:
     walk = _Walk(_package(root.func if isinstance(root, functools.partial) else root))
     walk.visit(root)
@@ -137,7 +137,7 @@ class _Walk:
         self._follow(function)
 
     def _follow(self, function: FunctionType) -> None:
-        """Visit everything that a function refers to: the variables of its closure and, in own code, global names."""
+        """Visit everything that a function refers to: the variables of its closure and, in the user's code, globals."""
         for cell in function.__closure__ or ():
             self.visit(_cell_content(cell))
         names = set(_names(function.__code__)) if self.is_own(function) else set()

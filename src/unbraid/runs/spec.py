@@ -25,7 +25,7 @@ def registry_name(cls: type[Method]) -> str:
 
 
 def method_name(method: Method) -> str:
-    """Return the name that specs record for a method: the one that it was stored under, or that of its class."""
+    """Return the name that specs record for a method: its `recorded_name`, if it has one, or that of its class."""
     return getattr(method, "recorded_name", None) or registry_name(type(method))
 
 
@@ -96,16 +96,17 @@ class RunSpec:
         net: The name of a network preset, or `module:function`.
         likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
         precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
-        validation: Fraction of the examples that is held out from training. Specs without held-out examples do not
-            record it.
-        factorised_support: Weight of the distance of the latents from a factorised support (see `HFS`), which is added
-            to the loss of any VAE.
+        validation: Fraction of the examples that is held out from training. The JSON of a spec contains this setting
+            and those below only if they are not 0.
+        factorised_support: Weight of the distance of the latents from a factorised support (see `HFS`). The weighted
+            distance is added to the loss of any VAE.
         weight_decay: Weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: Maximum Euclidean norm of the gradient of a run. With 0, gradients are not changed.
-        orthogonal_jacobian: Weight of the penalty on inner products of the decoder's derivatives by two latents.
-        sparse_jacobian: Weight of the L1 penalty on the decoder's derivatives by the latents.
-        hessian_penalty: Weight of the penalty on the decoder's mixed second derivatives by two latents. The class
-            `DecoderPenalties` has the equations of the last three.
+        orthogonal_jacobian: Weight of the penalty on inner products of the decoder's derivatives with respect to two
+            latents.
+        sparse_jacobian: Weight of the L1 penalty on the decoder's derivatives with respect to the latents.
+        hessian_penalty: Weight of the penalty on the decoder's mixed second derivatives with respect to two latents.
+            The class `DecoderPenalties` has the equations of the last three penalties.
 
     Raises:
         UserError: If `method` is not a `Method`, or if a setting is out of range.
@@ -133,16 +134,25 @@ class RunSpec:
         0.0, "weight decay of AdamW: each step multiplies parameters by 1 - learning rate * decay", low=0, optional=True
     )
     clip_norm: float = setting(
-        0.0, "maximum norm of the gradient of a run; larger gradients are scaled down; 0: none", low=0, optional=True
+        0.0,
+        "maximum norm of the gradient of a run; larger gradients are scaled down; 0: no limit",
+        low=0,
+        optional=True,
     )
     orthogonal_jacobian: float = setting(
-        0.0, "weight of the penalty on inner products of the decoder's derivatives by two latents", low=0, optional=True
+        0.0,
+        "weight of the penalty on inner products of the decoder's derivatives with respect to two latents",
+        low=0,
+        optional=True,
     )
     sparse_jacobian: float = setting(
-        0.0, "weight of the L1 penalty on the decoder's derivatives by the latents", low=0, optional=True
+        0.0, "weight of the L1 penalty on the decoder's derivatives with respect to the latents", low=0, optional=True
     )
     hessian_penalty: float = setting(
-        0.0, "weight of the penalty on the decoder's mixed second derivatives by two latents", low=0, optional=True
+        0.0,
+        "weight of the penalty on the decoder's mixed second derivatives with respect to two latents",
+        low=0,
+        optional=True,
     )
 
     def __post_init__(self) -> None:
@@ -169,7 +179,7 @@ class RunSpec:
 
     @property
     def float32_networks(self) -> tuple[str, ...]:
-        """The networks that are computed in float32 in any precision, because small differences of them are used."""
+        """The networks that are always computed in float32, because small differences between their outputs matter."""
         return ("decoder",) if self.penalties.active else self.method.float32_networks
 
     def to_dict(self, complete: bool = False) -> dict[str, Any]:

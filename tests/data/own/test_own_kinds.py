@@ -124,7 +124,7 @@ def test_large_grid_of_fractions_stays_a_grid_and_is_announced() -> None:
 
 
 def test_numbers_and_words_that_identify_examples_are_noticed(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="If they are only the numbers of the examples, remove them from the labels"):
+    with pytest.warns(UserWarning, match="If they only number the examples, remove them from the labels"):
         assert from_arrays(random_pixels(N, 8, 8), np.arange(N)).continuous == ("label",)
     files = [f"{i:02}.png" for i in range(N)]
     save_images(tmp_path, *files)

@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] = {
     "damaged picture": (lambda c: c | {"images/000003.png": b"no picture"}, "000003.png must be a complete picture"),
     "other order": (
         lambda c: c | {"train-rec.labels": npy_bytes(LABELS[::-1][:, ::-1].copy())},
-        "Column 0 of the labels in .*train-rec.labels must have one value for each of the 2 values",
+        "Column 0 of the labels in .*train-rec.labels must have a different number for each of the 2 values",
     ),
     "too few labels": (lambda c: c | {"train-rec.labels": npy_bytes(LABELS[1:])}, r"shape .* must be \(12, 7\)"),
     "integers": (

@@ -80,7 +80,10 @@ def _mirrored_files(published: Iterable[tuple[str, int, str]], folders: tuple[st
 
 
 def _unpacked_files(files: tuple[File, ...], below: str) -> tuple[File, ...]:
-    """Return the same files in decompressed form. Other programs store them in the folder `below`."""
+    """Return the same files in decompressed form.
+
+    They may also be in the subfolder `below`, where other programs store them.
+    """
     names = (file.name.removesuffix(".gz") for file in files)
     return tuple(File(name, other_names=(f"{below}/{name}",)) for name in names)
 

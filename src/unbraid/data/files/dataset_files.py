@@ -85,8 +85,8 @@ def replace_urls(source: Source, files: tuple[File, ...], url: str) -> tuple[Fil
         source: Catalogue entry of the dataset.
         files: Files to download.
         url: If it ends with /, the address of a folder that contains all `files`. Otherwise, the address of a single
-            file. The last part of its path decides which file of `source` this is. If no file has that name and
-            `files` contains a single file, the address is used for that file.
+            file, which is the file of `source` whose name is the last part of the address. If no file has that name
+            and `files` contains a single file, the address is used for that file.
 
     Returns:
         The files with the new addresses. If `url` names a file of an alternative other than `files`, the files of

@@ -237,7 +237,10 @@ def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
 
 
 def _check_response(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
-    """Raise an error if the headers of the response show that it is not the file, before anything is written."""
+    """Raise an error if the headers of the response show that it does not contain the file.
+
+    This check is made before anything is written.
+    """
     if file.size is not None and total is not None and total != file.size:
         raise DownloadError(f"the server says that the file has {total:,} bytes instead of {file.size:,}")
     if origin and origin.total is not None and total is not None and total != origin.total:

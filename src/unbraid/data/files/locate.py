@@ -68,7 +68,10 @@ def locate_files(name: str, root: Path | str | None = None) -> dict[str, Path]:
 
 
 def present_files(files: Sequence[File], folder: Path) -> dict[str, Path]:
-    """Return the paths of those files that are in the folder, by `File.name`. A file may have any of its names."""
+    """Return the paths of those files that are in the folder, by `File.name`.
+
+    A file may have its name or any of its `other_names`.
+    """
     paths = {file.name: _find_file(file, folder) for file in files}
     return {name: path for name, path in paths.items() if path is not None}
 
@@ -93,7 +96,7 @@ def _contains_files(path: Path) -> bool:
 
 
 def best_alternative(source: Source, folder: Path) -> tuple[File, ...]:
-    """Return the alternative to download.
+    """Return the alternative (set of files) to download.
 
     It is the one with the largest fraction of files that are present or can be downloaded. Ties are broken by the
     fraction of files that are present, and then by the order in the catalogue.

@@ -1,1 +1,1 @@
-"""Users' own data: folders of images, files of arrays, arrays in memory and torch datasets."""
+"""Users' own data: folders of images, files of arrays or tables, arrays in memory and torch datasets."""

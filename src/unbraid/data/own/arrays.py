@@ -38,7 +38,7 @@ class OwnData(FactorData):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the data were passed as arrays or as a torch dataset, so that their name does not load them again."""
+        """Whether the data were passed as arrays or as a torch dataset. Their name then does not load them again."""
         return not self.source
 
     @functools.cached_property
@@ -110,15 +110,16 @@ def from_arrays(
         factors: Numbers or words of shape (n, k), or (n,) for a single factor. A pandas data frame or a dictionary of
             columns also gives the names of the factors. An entry NaN or None is a missing label. If `factors` itself is
             None, there are no labels. Factors with a single value are omitted.
-        names: Names of the k factors, as a list or separated by commas. The default is the names of the columns. For
-            arrays without names it is "factor0", "factor1" and so on, or "label" for a single factor.
+        names: Names of the k factors, as a list or separated by commas. The default is the names of the columns. If
+            the columns have no names, the default is "factor0", "factor1" and so on, or "label" for a single factor.
         name: Name of the dataset.
         layout: Order of the axes of one image, which is "hw", "hwc" or "chw". By default, it is inferred from the axis
             that has length 1 or 3.
         continuous: Names of continuous factors, as a list or separated by commas. The labels of a continuous factor are
             bins with nearly equal counts, and `factor_values` returns the original numbers.
-        discrete: Names of factors whose values are classes. A factor that is named in neither argument is continuous if
-            it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning says so.
+        discrete: Names of factors whose values are classes. A factor that is named in neither argument is treated as
+            continuous if it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning then says
+            that it is.
         bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the examples.
 

@@ -113,9 +113,7 @@ def float_vectors(array: Array) -> Array:
         vectors = np.array(array, np.float32, order="C")
     if not np.isfinite(vectors).all():
         row = int(np.argwhere(~np.isfinite(vectors))[0, 0])
-        raise UserError(
-            f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Remove rows that are not."
-        )
+        raise UserError(f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Remove such rows.")
     return vectors
 
 

@@ -40,7 +40,7 @@ class LabelKinds:
     Attributes:
         continuous: Names of continuous factors, as a list or separated by commas.
         discrete: Names of factors whose values are classes, in the same form. A numeric factor in neither list is
-            continuous if it looks like it; see `unbraid.label_kinds.looks_continuous`.
+            treated as continuous if it has many distinct values; see `unbraid.label_kinds.looks_continuous`.
         bins: Number of bins of continuous factors. None means 10.
     """
 
@@ -63,7 +63,7 @@ class Labels:
     """Labels as integers, and the original values that they stand for.
 
     Attributes:
-        numbers: `numbers[i, j]` is the integer label of factor j in example i: the number of its class or of its bin,
+        numbers: `numbers[i, j]` is the integer label of factor j in example i: the index of its class or of its bin,
             or -1 if the label is missing.
         values: `values[name][i]` is the original value of the factor `name` that the integer i stands for. For a
             continuous factor it is the median of bin i.
@@ -79,7 +79,9 @@ class Labels:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Column], n: int, kinds: LabelKinds = LabelKinds()) -> Labels:
-        """Convert the values in each column to integers, in sorted order. Columns with a single value are omitted.
+        """Convert the values in each column to integers, in sorted order.
+
+        Columns with a single value, and columns of words that are different in every row, are omitted.
 
         Args:
             columns: For each factor, the values of all n examples.
@@ -246,7 +248,10 @@ def _choose_kinds(columns: Mapping[str, Column], declared: Mapping[str, bool]) -
 
 
 def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, bool]) -> dict[str, Column]:
-    """Leave out words that are different in every row, because they identify the examples and describe nothing."""
+    """Return the columns without those whose words are different in every row.
+
+    Such words identify the examples and do not describe them. Columns whose kind the user has declared are kept.
+    """
     kept = {}
     for name, column in columns.items():
         count = len(_distinct_values(column))

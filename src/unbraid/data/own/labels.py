@@ -221,10 +221,10 @@ def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def parse_values(words: Sequence[str]) -> Column:
-    """Convert all words to integers if possible, or else to floats. Otherwise leave them words.
+    """Convert all words to integers if possible, or else to floats. If some are not numbers, all of them remain words.
 
-    An empty word and "nan" become None, which is a missing label. If all other words are numbers, so do "NA", "n/a",
-    "none" and "null", in upper or lower case.
+    An empty word and "nan" become None, which is a missing label. If all other words are numbers, "NA", "n/a", "none"
+    and "null" become None as well. Upper and lower case are treated alike.
 
     >>> parse_values(["1", "", "2"]), parse_values(["0.5", "NA"]), parse_values(["red", "none", "NaN"])
     ([1, None, 2], [0.5, None], ['red', 'none', None])

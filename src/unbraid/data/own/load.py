@@ -122,7 +122,8 @@ def from_file(
             file, the columns of the vectors, separated by commas. For an .h5ad file, the name of a layer.
         factors: For a .npz file, the name of the array of factors. The default is factors, labels, latents_classes or
             y, if one of these exists. For a file STEM.npy, the path of a second .npy file. The default is
-            STEM_factors.npy, if it exists. For tables, the columns of the factors, separated by commas.
+            STEM_factors.npy, if it exists. For a .parquet or .h5ad file, the columns of the factors, separated by
+            commas.
         names: Names of the factors, as a list or separated by commas. The default is the array factor_names or names of
             a .npz file, if it exists.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
@@ -177,11 +178,11 @@ def from_file(
 
 
 def load_own(path_and_options: str, device: str | torch.device = "cpu", progress: Progress | None = None) -> OwnData:
-    """Load a folder of images, or a .npy or .npz file.
+    """Load a folder of images, or a .npy, .npz, .parquet or .h5ad file.
 
-    The path may be followed by options, as in photos?size=32&channels=1. Options are the arguments of `from_folder` and
-    `from_file`. The name of the dataset is the absolute path followed by the options. The dataset can be loaded again
-    with this name from any working directory.
+    The path may be followed by options, as in photos?size=32&channels=1. Options are the arguments of `from_folder` or
+    `from_file`. The name of the dataset is the absolute path followed by the options, so the dataset can be loaded
+    again by this name from any working directory.
     """
     path, given = _split_options(path_and_options)
     folder = _resolve_path(path).is_dir()

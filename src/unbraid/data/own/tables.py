@@ -12,7 +12,7 @@ from unbraid.errors import UserError, unknown_name_message
 
 
 class Table(NamedTuple):
-    """Vectors, (n, d), and the columns of their factors by name, or None if there are no factors."""
+    """The vectors of a table, (n, d), and the columns of its factors by name, or None if it has no factors."""
 
     examples: Any
     factors: dict[str, Any] | None
@@ -103,7 +103,8 @@ def is_huggingface_dataset(value: Any) -> bool:
 def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | None]]:
     """Yield the examples of a `datasets.Dataset` as (x, factors).
 
-    The first column of images, arrays or lists of numbers has the examples. Columns of numbers and words are factors.
+    The examples x are in the first column of images, arrays or lists of numbers. Columns of numbers or words are
+    factors.
     In a column of the type `ClassLabel`, numbers are replaced by the names of the classes.
     """
     if not len(dataset):

@@ -56,7 +56,8 @@ def read_cars3d(
         return (images.transpose(0, 3, 1, 2) for images in read)
 
     sources = sorted(path.glob("*.mat")) if path.is_dir() else [path]
-    # For .mat files, reading takes most of the time, so the progress of reading is reported instead of that of writing.
+    # For .mat files, reading takes most of the time, so `_blocks_from_matrices` reports the progress of reading, and
+    # the progress of writing is not reported.
     write_progress = progress if path.suffix == ".npz" else None
     table = cached_table("cars3d", sources, (math.prod(sizes), *shape), blocks, write_progress)
     if progress:

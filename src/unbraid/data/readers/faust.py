@@ -59,7 +59,8 @@ def faust(
 ) -> Meshes:
     """Load the registrations of FAUST: 10 people in 10 poses as vectors of 20,670 coordinates (6,890 vertices).
 
-    Registration 10 i + j is subject i in pose j.
+    A registration is a mesh with a fixed topology that was fitted to a scan. Registration 10 i + j is subject i in
+    pose j.
     Reference: Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
     """
     return read_faust(locate_files("faust", root), device=device, progress=progress)

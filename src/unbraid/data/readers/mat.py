@@ -22,7 +22,8 @@ from unbraid.errors import UserError
 HEADER_BYTES = 128
 HDF5 = b"MATLAB 7.3"
 ORDERS = {b"IM": "<", b"MI": ">"}
-MATRIX, DEFLATED, BYTES, BYTE_CLASS = 14, 15, 2, 9
+MATRIX, DEFLATED, BYTES = 14, 15, 2  # types of elements: a matrix, a compressed element, uint8 numbers
+BYTE_CLASS = 9  # class of a matrix of uint8 numbers
 MAX_HEAD_BYTES = 1 << 12  # maximum size of the head of a matrix, which contains its flags, dimensions and name
 
 

@@ -74,8 +74,8 @@ def isaac3d(
     """Load Isaac3D: 737,280 images 64x64x3 of a robot arm in a kitchen, with nine factors.
 
     The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked against the grid.
-    The authors' description lists the factors in an order that contradicts their numbers of values. The order used here
-    is that of the code of latent quantisation (arXiv:2305.18378), which agrees with the numbers of values.
+    The authors' description lists the factors in an order that does not fit their numbers of values. The order used
+    here fits these numbers, and is that of the code for the paper on latent quantisation (arXiv:2305.18378).
     Reference: Nie et al. (2020), arXiv:2003.03461.
     """
     return read_nvidia3d(ISAAC3D, locate_files("isaac3d", root), device=device, progress=progress)
@@ -103,9 +103,9 @@ def read_nvidia3d(
 
     Args:
         form: The files and the factors of the dataset.
-        files: The paths by file name: either that of a zip archive with pictures and labels, or those of the folder of
-            pictures and of the file of labels.
-        sizes: The number of values of each factor. By default those of the published files.
+        files: Paths by file name: either one zip archive with pictures and labels, or the folder of pictures and the
+            file of labels.
+        sizes: The number of values of each factor. The default is the numbers of the published files.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
 
@@ -138,7 +138,10 @@ def read_nvidia3d(
 
 
 def check_labels(path: Path, stream: Stream, sizes: tuple[int, ...]) -> None:
-    """Raise a UserError unless column j of the labels has one value per value of factor j, in the order of the grid."""
+    """Raise a UserError unless the labels match the grid of factors.
+
+    Column j of the labels must depend only on factor j, and must have a different number for each value of the factor.
+    """
     shape = (math.prod(sizes), len(sizes))
     with convert_read_errors(path, "npy"):
         found = read_header(path, "labels", stream)
@@ -151,6 +154,6 @@ def check_labels(path: Path, stream: Stream, sizes: tuple[int, ...]) -> None:
         by_value = np.moveaxis(labels[..., j], j, 0).reshape(size, -1)
         if len(np.unique(by_value[:, 0])) < size or not (by_value == by_value[:, :1]).all():
             raise UserError(
-                f"Column {j} of the labels in {path} must have one value for each of the {size} values of a factor, "
-                f"in the order of the pictures. Got a different order instead. {REMEDY}"
+                f"Column {j} of the labels in {path} must have a different number for each of the {size} values of a "
+                f"factor, in the order of the pictures. Got a different order instead. {REMEDY}"
             )

@@ -56,7 +56,7 @@ def read_picture(
         The resized central square.
 
     Raises:
-        UserError: If the picture is missing or damaged, or has another width and height than expected.
+        UserError: If the picture is missing or damaged, or does not have the expected width and height.
     """
     from PIL import Image
 

@@ -58,7 +58,7 @@ def smallnorb(
     halved. Each category has 10 instances, which are different toys. By default the instance is not a factor, as in
     arXiv:1811.12359. The data then have the factors category, elevation, azimuth and lighting, with ten images per
     combination, and the training images come first. ``smallnorb?instance=factor`` makes the instance the second factor.
-    The images are then a full grid of 5 x 10 x 9 x 18 x 6 combinations, which methods for pairs need.
+    The images are then a full grid of 5 x 10 x 9 x 18 x 6 combinations, which methods that train on pairs need.
     Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; used as in arXiv:1811.12359.
     """
     if instance not in ("hidden", "factor"):

@@ -1,8 +1,8 @@
 """Blend ray-cast layers on a CPU, with functions that numba compiles.
 
-This makes one pass over the pixels instead of about a dozen. Import this module only when images are blended, because
-importing numba takes time. The arithmetic is that of `raycast.blend_layers` and `Shapes3D._blend`. Every step is
-computed in int16, so the images are bitwise identical to theirs.
+These functions make one pass over the pixels, whereas `Shapes3D._blend` makes about a dozen. Import this module only
+when images are blended, because importing numba takes time. The arithmetic is that of `raycast.blend_layers` and
+`Shapes3D._blend`. Every step is computed in int16, so the images are bitwise identical to those of `Shapes3D._blend`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Blend(torch.autograd.Function):
-    """Blend the images (n, 3, h, w) at `index` (n,). It is an autograd function so that it can define vmap.
+    """Blend the images (n, 3, h, w) at `index` (n,). This is an autograd function so that it can define vmap.
 
-    `table` (g, l, h, w) contains the layers of every view, and `colours` (hues, 3) contains the colours that a surface
-    can have. Both are int16. In an index, the view varies fastest, followed by the hues of solid, wall and floor.
+    `table` (g, l, h, w) contains the l layers of each of g views, and `colours` (hues, 3) contains the colours that a
+    surface can have. Both are int16. In an index, the view varies fastest, followed by the hues of solid, wall and
+    floor.
     `white` is the value of a white pixel, which is 255 for uint8 images and 1 for float32 images.
     """
 

@@ -88,7 +88,7 @@ def bodies(
     This is an open substitute for FAUST. A vector contains x, y and z of the first vertex, then those of the second
     vertex, and so on. x points to the body's left, y up and z forward. Coordinates are in metres, and the root of the
     skeleton is at the origin. The attribute `faces` contains the triangles, which are the same for all bodies. The
-    package anny creates the data on first use, which takes some minutes. They are then cached on disk.
+    package anny creates the data on first use, which takes about a minute. The data are then cached on disk.
     Reference: Bregier et al. (2025), arXiv:2511.03589; Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
 
     Args:

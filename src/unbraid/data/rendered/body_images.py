@@ -40,10 +40,10 @@ def body_images(
     This is an open substitute for the images of the VITAE paper (Detlefsen & Hauberg), which were made with the body
     model SMPL. There are four poses. The arms point down or up, and are either close to the body or spread wide, with
     the angles of table 2 of the paper. Bodies are drawn on black, from the front and without perspective. Pixels are
-    square, the frame is 2.75 m high, and the hips are always at the same point of it. Deviation from the paper: shapes
-    lie on a grid of gender, proportions, weight and height. In the paper, the shape parameters of SMPL are drawn from a
-    normal distribution. The package anny creates the bodies on first use, which takes some minutes. The images are then
-    cached on disk.
+    square, the frame is 2.75 m high, and the hips are always at the same point of the frame. Deviation from the paper:
+    shapes lie on a grid of gender, proportions, weight and height. In the paper, the shape parameters of SMPL are drawn
+    from a normal distribution. The package anny creates the bodies on first use, which takes some minutes. The images
+    are then cached on disk.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement; Bregier et al. (2025), arXiv:2511.03589.
 
     Args:

@@ -24,7 +24,7 @@ from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
 IMAGES_AT_ONCE = 32  # number of images whose noise is drawn together on a CPU
-COLOURED, NOISY, NEGATIVE = range(3)  # the first two have the same values in accel/kernels/paint.py
+COLOURED, NOISY, NEGATIVE = range(3)  # the first two must be equal to those in accel/kernels/paint.py
 PICTURE_SIZE = (350, 274)  # maximum rows and columns of a picture; larger pictures are reduced proportionally
 
 
@@ -35,7 +35,7 @@ class ExampleNoise:
         self.keys, self.draws = mix((index + 1) * GAMMA), 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis is that of the examples."""
+        """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis has one entry per example."""
         self.draws += 1
         count = math.prod(shape[1:])
         counter = torch.arange(-(-count // 8), device=self.keys.device)
@@ -98,7 +98,7 @@ class PaintedSprites(BinaryImages):
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, 1, *SHAPE[1:])
 
     def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
-        """Return the bytes with which `count` sprites are painted. These are one colour or background per sprite."""
+        """Return the bytes with which `count` sprites are painted: one colour or one background per sprite."""
         raise NotImplementedError(f"{type(self).__name__} must define backdrop(count, noise).")
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
@@ -131,8 +131,8 @@ class SpritesOnNoise(PaintedSprites):
         """
         if self.device.type != "cpu":
             return super().batch(index, noise)
-        # Under vmap, `mapped` is a mapped tensor if `index` or the key is one. A new tensor that is created from it is
-        # then mapped as well.
+        # Under vmap, `mapped` is a mapped tensor if `index` or the key is mapped. The tensor `image`, which is created
+        # from it, is then mapped as well, so that results can be written into it.
         mapped = index if noise is None else index + noise.key
         image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
         for first in range(0, len(index), IMAGES_AT_ONCE):
