@@ -81,7 +81,7 @@ class Labels(NamedTuple):
         return table
 
     def complete_rows(self) -> Bool[np.ndarray, " n"]:
-        """Return whether each row has a label of every factor."""
+        """Return whether each row has a label for every factor."""
         return np.asarray(~np.isnan(self.values).any(axis=1))
 
 

@@ -26,7 +26,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     numbers, so their order matters and, for Pearson, also their spacing.
 
     Continuous factors: Correlations use the labels as numbers, so the formula is the same. `continuous` only permits
-    labels that are not integers. The correlations of a factor use the rows that have a label of it.
+    labels that are not integers. The correlations of a factor use the rows that have a label for it.
 
     Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.

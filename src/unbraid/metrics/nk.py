@@ -40,7 +40,8 @@ def nk(
     counted as an error. If there are fewer latents than factors, the factors without a latent contribute 0.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
-    limited to [0, 1], takes the place of the accuracy. For each factor, only the rows that have a label of it are used.
+    limited to [0, 1], takes the place of the accuracy. For each factor, only the rows that have a label for it are
+    used.
 
     Limitations: A latent that represents several factors does not lower the score. To detect such latents, use `snc` or
     DCI. Trees memorise their training rows, so the test rows should be different ones.

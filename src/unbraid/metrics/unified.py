@@ -52,7 +52,7 @@ def unified(
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
     factor, and the squared correlation takes the place of the accuracy, as in `dci`, `mig` and `sap`. For each factor,
-    only the rows that have a label of this factor are used.
+    only the rows that have a label for this factor are used.
 
     Limitations: Each matrix has the limitations of the metric that it comes from. The accuracies of linear SVMs are
     above 0 even for latents without information, so `accuracy_svm:dci_completeness` is near 0 for most representations.

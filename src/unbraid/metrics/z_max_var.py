@@ -37,14 +37,14 @@ def z_max_var(
     The score lies in [0, 1]. 1 means that for every factor there is a latent that varies most if and only if this
     factor varies. Random guessing scores 1/k. 0 means that no latent is active.
 
-    The arrays must hold the whole table and not a sample of it. A combination of values of the other factors is used if
-    at least half of the values of factor :math:`j_t` occur with it. If there are fewer than `batch` rows, rows are
+    The arrays must hold the whole dataset and not a sample of it. A combination of values of the other factors is used
+    if at least half of the values of factor :math:`j_t` occur with it. If there are fewer than `batch` rows, rows are
     repeated. Training votes draw from one half of the rows and test votes from the other half, so no row is used for
     both. In each half, at least two values of factor :math:`j_t` must remain. With ``draws="reference"``, all votes
     draw from all rows.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The other factors are fixed within
-    their bins. Only rows that have a label of every factor are used.
+    their bins. Only rows that have a label for every factor are used.
 
     Limitations: A latent that holds noise varies in every batch, so it gets votes for all factors and lowers the score.
     A rotated representation may score high, because the latent that varies most may still identify the factor. The
@@ -59,7 +59,7 @@ def z_max_var(
     Reference: Kim et al. (2019), arXiv:1902.01568. Latents are active under the same condition as in `factor_vae`.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
