@@ -47,7 +47,7 @@ class Forest:
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
         r"""Return the fraction of the reduction of the error that is due to cuts in each column.
 
-        Let :math:`g_{ti}` be the reduction of the squared error by the cuts of tree t in column i:
+        Let :math:`g_{ti}` be the reduction of the squared error by the cuts in column i of tree t, one of T trees:
 
         .. math:: \text{mean: } \frac{\sum_t g_{ti}}{\sum_t \sum_l g_{tl}}, \qquad
             \text{per\_tree: } \frac{1}{T} \sum_t \frac{g_{ti}}{\sum_l g_{tl}}
