@@ -45,9 +45,9 @@ def unified(
     `max_precision` is the maximum of the precision over all thresholds. `area_precision` is the integral of the
     precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
 
-    For the aggregations of DCI and for modularity, 0 means that each latent (for completeness, each factor) is related
-    to everything equally, and 1 means that it is related to one factor (one latent) only. `mig`, `sap` and
-    `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and at most the
+    For the disentanglement of DCI and for modularity, 0 means that each latent is equally related to all factors, and 1
+    means that it is related to one factor only. For completeness, exchange the words latent and factor. `mig`, `sap`
+    and `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and at most the
     number of latents. It equals the number of factors if, at some threshold, each factor is in a component of its own.
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
