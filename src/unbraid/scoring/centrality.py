@@ -86,7 +86,7 @@ def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
 
 
 def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
-    """Draw g groups of n latent vectors, (g, n, d), and return also the index of the latent that each group shares.
+    """Draw g groups of n latent vectors. Return them, (g, n, d), and the index of the latent that each group shares.
 
     All latents are standard normal. Within a group, the value of the shared latent is the same. Raise a UserError if
     there are fewer than two groups per latent.

@@ -20,7 +20,7 @@ RANKING = {  # the columns of `select`
     "model centrality": "model_centrality",
     "pipe": "pipe",
 }
-GENERALISATION = {"reconstruction error": "reconstruction_error", "readout R2": "readout_r2"}  # of both sides
+GENERALISATION = {"reconstruction error": "reconstruction_error", "readout R2": "readout_r2"}  # with `sides`
 Row = dict[str, Any]
 
 
