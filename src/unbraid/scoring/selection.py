@@ -50,9 +50,8 @@ def select(
       those of other runs one to one. Only informative latents are compared, that is, latents whose mean KL from the
       prior exceeds 0.01 nats. For methods without a KL per latent (see `Method.information`), all latents are compared.
     - "model_centrality" is the mean FactorVAE score of other runs on examples that a run decodes, and of the run on
-    examples that the others decode. The latents of the run that decodes are the factors
-    (`unbraid.metrics.model_centrality`). It needs a
-      decoder and a normal prior.
+      examples that the others decode. The latents of the run that decodes are the factors. This criterion needs a
+      decoder and a normal prior (`unbraid.metrics.model_centrality`).
     - "pipe" trains a classifier to tell reconstructions from decoded latents that are drawn independently
       (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about 15 s
       per run for the images of `sprites` (32x32 pixels).
