@@ -228,7 +228,7 @@ def rank_large_group(
     report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> list[tuple[float, int]]:
-    """Return the UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1.
+    """Return UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1 runs.
 
     The runs are put on a circle in random order. Each is compared with the `MAX_PARTNERS` nearest others, half of them
     on each side. Codes are in memory only while they are compared.

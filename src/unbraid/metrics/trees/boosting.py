@@ -180,8 +180,8 @@ def grow_trees(
 def numba_threads(work: int) -> Iterator[int]:
     """Limit the number of numba threads to those that have enough work, and yield this number.
 
-    On busy cores, waiting for other threads costs more time than they save. Only one fit runs at a time, because the
-    fallback threading layer of numba ends the process if two threads enter it.
+    If the cores are busy, waiting for additional threads costs more time than these threads save. Only one fit runs at
+    a time, because the fallback threading layer of numba ends the process if two threads enter it.
     """
     from numba import get_num_threads, set_num_threads
 
