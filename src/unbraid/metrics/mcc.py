@@ -56,8 +56,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
 
     Example:
         >>> factors = np.indices((3, 3)).reshape(2, -1).T
-        >>> scores = mcc(-(factors[:, ::-1] ** 2), factors)  # (0, 1, 2) and (0, 1, 4) have the correlation 4 / sqrt(52
-        / 3)
+        >>> scores = mcc(-(factors[:, ::-1] ** 2), factors)  # corr((0, 1, 2), (0, 1, 4)) = 4 / sqrt(52 / 3)
         >>> {key: round(value, 6) for key, value in scores.items()}
         {'mcc_pearson': 0.960769, 'mcc_spearman': 1.0}
     """
