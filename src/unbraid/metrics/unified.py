@@ -46,9 +46,10 @@ def unified(
     precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
 
     For the disentanglement of DCI and for modularity, 0 means that each latent is equally related to all factors, and 1
-    means that it is related to one factor only. For completeness, exchange the words latent and factor. `mig`, `sap`
-    and `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and at most the
-    number of latents. It equals the number of factors if, at some threshold, each factor is in a component of its own.
+    means that it is related to one factor only. For completeness, the same holds with latents and factors exchanged.
+    `mig`, `sap` and `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and
+    at most the number of latents. It equals the number of factors if, at some threshold, each factor is in a component
+    of its own.
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
     factor, and the squared correlation takes the place of the accuracy, as in `dci`, `mig` and `sap`. For each factor,

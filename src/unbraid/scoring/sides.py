@@ -34,7 +34,7 @@ class ScoredRun:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The digest of the model if the run was adopted, and otherwise the id of the run; and the name of the data."""
+        """The digest of an adopted model, or the id of any other run, together with the name of the data."""
         return self.settings.get("model", self.run.spec.id), self.run.spec.data
 
     def value(self, metric: str) -> float | None:
