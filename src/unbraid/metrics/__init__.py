@@ -1,7 +1,8 @@
 """Metrics of disentanglement.
 
-Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. One row of `codes` belongs to one
-example, and one column is one latent. Importing this package never imports torch.
+Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. One row of `codes` and `factors`
+belongs to one example. One column of `codes` is one latent, and one column of `factors` is one known factor of the
+data. Importing this package never imports torch.
 """
 
 from __future__ import annotations

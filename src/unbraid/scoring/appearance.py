@@ -1,4 +1,7 @@
-"""Measure how well codes separate appearance from perspective, by predicting factors from parts of the codes."""
+"""Measure how well codes separate appearance from perspective, by predicting factors from parts of the codes.
+
+The appearance is what an object looks like. The perspective is how it is seen: its rotation, shift or deformation.
+"""
 
 from __future__ import annotations
 
