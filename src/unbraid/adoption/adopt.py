@@ -47,7 +47,7 @@ def adopt(
     save_data: bool = False,
     quiet: bool = False,
 ) -> Run:
-    """Make a run from a model that was trained outside unbraid. It can be scored, compared, drawn and exported.
+    """Make a run from a model that was trained outside unbraid. The run can be scored, compared, drawn and exported.
 
     Args:
         model: The model in one of these forms:
@@ -58,16 +58,17 @@ def adopt(
             - ``"file.py:function"`` or ``"module:function"``, where the function returns one of the above.
 
             The encoder takes examples (n, ...) and returns codes (n, ...), a pair of means and log variances, a
-            distribution, or an object with such fields. The decoder takes codes and returns examples.
+            distribution, or an object that has these as fields. The decoder takes codes and returns examples.
         data: The data to encode, in one of the forms that `train` accepts.
-        name: The name of the model in tables and pictures. It takes the place of the method.
+        name: The name of the model. Tables and pictures show it in place of the name of a method.
         out: The folder of runs to which the run is added. By default the run is not stored.
         pixels: The values of black and white pixels in the images of the model, such as (-1, 1).
         logits: Whether the decoder returns logits of pixels, to which a sigmoid must be applied.
         second: What the second output is if the encoder returns a pair: "logvar", "variance", "std", or "other".
         latents: The number of latents. It is needed only if the encoder returns one tensor (n, 2 d) of means and log
             variances.
-        seed: The seed with which the model was trained, if it is known. Tests compare models of several seeds.
+        seed: The seed with which the model was trained, if it is known. Statistical tests compare models of several
+            seeds.
         settings: Hyperparameters of the model that tables show, by name.
         trust: Whether the program in a TorchScript or torch.export file may be run.
         save_data: Whether to store data that were passed as arrays in the folder of the run.

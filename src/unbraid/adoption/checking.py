@@ -17,7 +17,7 @@ from unbraid.runs.adopted_model import ModelFile
 
 EXAMPLES = 8  # number of examples on which a model is checked and traced
 ONE_TENSOR = "If encode(x) returns means and log variances in one tensor, pass the number of latents (latents=)."
-RESHAPE = "If the model takes another shape, pass a module that reshapes it: nn.Sequential(nn.Flatten(), encoder)."
+RESHAPE = "If the model takes another shape, pass a module that reshapes x: nn.Sequential(nn.Flatten(), encoder)."
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Metrics of disentanglement.
 
-Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. One row of `codes` belongs to one
-example, and one column is one latent. Importing this package never imports torch.
+Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. One row of `codes` and `factors`
+belongs to one example. One column of `codes` is one latent, and one column of `factors` is one known factor of the
+data. Importing this package never imports torch.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ class Trait(NamedTuple):
             sample of the rows.
         low_is_good: Whether low values of the headline score are better.
         revision: The version of unbraid that last changed the numbers of the metric. It is part of the identity of a
-            score, so stored scores stay valid in later versions that compute the same numbers. A metric of another
-            package may use any text that changes with its numbers.
-        on_request: Whether the metric is computed only if it is named. Scoring computes the others by default.
+            score, so stored scores stay valid in later versions that compute the same numbers. A metric that another
+            package defines may use any text, as long as the text changes whenever the numbers change.
+        on_request: Whether the metric is computed only if it is named. All other metrics are computed by default.
     """
 
     headline: str
@@ -109,7 +110,7 @@ SVM = "linear SVM on one code, primal, C 0.01"
 
 
 class Traits(Registry[Trait]):
-    """The properties of metrics. A metric of another package has them in its attribute `trait`."""
+    """The properties of each metric, by name. A metric of another package stores them in its attribute `trait`."""
 
     def __missing__(self, name: str) -> Trait:
         trait = getattr(METRICS[name], "trait", None)

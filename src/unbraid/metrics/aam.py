@@ -17,24 +17,26 @@ def aam(
     .. math:: \frac{1}{k} \sum_j \frac{\max \left( 0, I(c_{i_j}; v_j) - \sum_{i \ne i_j} I(c_i; v_j) \right)}
         {I(c_{i_j}; v_j)}, \quad i_j = \arg\max_i I(c_i; v_j)
 
+    where :math:`I(c_i; v_j)` is the mutual information of latent i and factor j, and :math:`i_j` is the best latent of
+    factor j.
+
     The score lies in [0, 1]. 0 means that for every factor the other latents together are at least as informative as
-    its best latent. 1 means that for every factor only one latent is informative. A factor about
-    which no latent is informative contributes 0. Unlike MIG, the score does not depend on how informative the best
-    latent is.
+    its best latent. 1 means that for every factor only one latent is informative. A factor about which no latent is
+    informative contributes 0. Unlike MIG, the score does not depend on how informative the best latent is.
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins. With ``estimator="neighbours"``,
-    the information is replaced by a share in [0, 1] that is estimated from nearest neighbours. For each factor, only
-    the rows that have a label of it are used.
+    the information is replaced by a normalised value in [0, 1] that is estimated from nearest neighbours. For each
+    factor, only the rows that have a label for it are used.
 
     Limitations: The bias of the information estimate, about (bins - 1)(values - 1) / 2n, is added for every latent, so
-    many latents that hold noise lower the score. A factor may contribute 1 even if its best latent has little
-    information about it. Duplicated latents score 0.
+    the score falls as noise latents are added. A factor may contribute 1 even if its best latent has little information
+    about it. Duplicated latents score 0.
 
     Deviations: disentangling-vae estimates the information from posterior distributions. Here it is computed from one
     code vector per example.
 
-    Reference: the library disentangling-vae (Dubois et al., 2019), which introduces the score. The information is that
-    of MIG, Chen et al. (2018), arXiv:1802.04942.
+    Reference: the library disentangling-vae (Dubois et al., 2019), which introduces the score. The information is
+    computed as for MIG, Chen et al. (2018), arXiv:1802.04942.
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.

@@ -99,7 +99,7 @@ def check_integers(
     wrong = (table != np.rint(table)) & ~np.isnan(table) & discrete
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        rule = f"{name} must be integers, one for each value."
+        rule = f"{name} must be integers, a different one for each distinct value."
         raise input_error(rule, f"{table[row, column]} (row {row}, column {column})", CONTINUOUS_REMEDY)
 
 

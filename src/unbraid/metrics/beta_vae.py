@@ -28,29 +28,28 @@ def beta_vae(
 
     For each draw t, a factor :math:`j_t` is fixed and `batch` pairs of rows :math:`(r_{tl}, r'_{tl})` are drawn. Both
     rows of a pair have the same value of this factor, and the value may differ between pairs. The features :math:`x_t`
-    are the mean absolute differences of the codes over the pairs. The weights :math:`w, b` are those of a logistic
-    regression that is fitted to `train` other draws.
+    are the absolute differences of the codes c of the two rows, averaged over the pairs. The weights :math:`w, b` are
+    those of a logistic regression that is fitted to `train` other draws.
 
     The score lies in [0, 1]. 1 means that the classifier identifies the fixed factor in every test draw. Random
     guessing scores 1/k. 0 means that the classifier is always wrong, which does not occur in practice.
 
-    The arrays must hold the whole table and not a sample of it. The first row of a pair is drawn at random. The second
-    row is drawn from the other rows that have the same value of the fixed factor. A row whose value occurs in no other
-    row is never drawn.
+    The arrays must hold the whole dataset and not a sample of it. The first row of a pair is drawn at random. The
+    second row is drawn from the other rows that have the same value of the fixed factor. A row whose value occurs in no
+    other row is never drawn.
 
     The classifier is fitted to pairs from one half of the rows and tested on pairs from the other half, so no row is
     used for both. Rows are assigned to the halves at random within each value of the factor with the most values, so
-    that its values keep rows in both halves. With ``draws="reference"``, training and evaluation draw from all rows and
-    a row may be paired with itself, as in published scores. If few rows share a value, the classifier then recognises
-    rows that it has seen, and codes without information score above 1/k.
+    that both halves receive rows of every value that occurs at least 4 times. With ``draws="reference"``, training and
+    evaluation draw from all rows and a row may be paired with itself, as in published scores. If few rows share a value
+    of a factor, the classifier then recognises rows that it has seen, and codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: both rows of a pair fall into the same bin. There are
-    10 bins with equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
+    10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.
 
-    Limitations: The score saturates and is no evidence of axis alignment, because a rotated representation reaches 1
-    like an aligned one. Latents that hold noise or a constant do not lower the score, and neither do copies of good
-    latents. Codes are not standardised and the regression is penalised, so a latent with a small scale has little
-    influence.
+    Limitations: The score saturates. It is no evidence of axis alignment, because a rotated representation can also
+    reach 1. Latents that hold noise or a constant do not lower the score, and neither do copies of good latents. Codes
+    are not standardised and the regression is penalised, so a latent with a small scale has little influence.
 
     Deviations: Pairs are drawn from the rows of a table, whereas the paper generates new images for each pair. The
     draws depend only on `seed`.
@@ -59,11 +58,12 @@ def beta_vae(
     Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        draws: "disjoint", or "reference" to draw the rows of training and evaluation from the same table.
+        draws: "disjoint" to draw training and test pairs from different halves of the rows, or "reference" to draw both
+            from all rows.
         batch: Number of pairs per draw.
         train: Number of draws to which the classifier is fitted.
         test: Number of draws on which the classifier is tested.

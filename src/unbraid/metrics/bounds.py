@@ -41,8 +41,8 @@ def bounds(
 
     Returns:
         A dictionary with the keys "perfect" and "noise". Each value holds the scores by metric. The scores of a metric
-        are empty if it raises an error for such codes. For example, MIG raises an error for the perfect codes of a
-        single factor, because there is no second-best latent.
+        are an empty dictionary if the metric raises an error for these codes. For example, MIG raises an error for the
+        perfect codes of a single factor, because there is no second-best latent.
 
     Example:
         >>> v = np.indices((3, 4)).reshape(2, -1).T

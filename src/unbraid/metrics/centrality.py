@@ -1,4 +1,4 @@
-"""ModelCentrality: rank models without labels by how well each model encodes what the others decode."""
+"""ModelCentrality: rank models, without labels, by how well each encoder recovers the latents of the other models."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
     .. math:: s_i = \frac{1}{r - 1} \sum_{j \ne i} \frac{A_{ij} + A_{ji}}{2}
 
     :math:`A_{ij}` is the FactorVAE score of the encoder of model j on examples that model i decodes, with the latents
-    of model i as factors (see `vote_similarity`). The model with the highest score is the medoid of the models,
-    the one to choose.
+    of model i as factors (see `vote_similarity`). The model with the highest score is the medoid of the models and the
+    one to select.
 
-    The scores lie in [0, 1] if the similarities do. 1 means that every model finds the latents of every other model.
+    The scores lie in [0, 1] if the similarities do. A model scores 1 if its encoder finds the latents of every other
+    model and every other encoder finds its latents.
 
     Limitations: As with `udr`, the score measures agreement and not correctness. If most models are entangled in the
     same way, they score high. A latent that a decoder ignores cannot be found by any encoder, so unused latents lower
@@ -56,7 +57,8 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
 def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " g"], k: int) -> float:
     r"""Return the FactorVAE score of the codes of examples that another model decoded.
 
-    The latents of the other model take the place of the factors. In each group of examples, one of them was fixed.
+    The latents of the other model take the place of the factors. In each group of examples, one of these latents was
+    fixed.
 
     .. math:: \frac{1}{|T|} \sum_{t \in T} \left[ v(i_t) = j_t \right], \quad
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}
@@ -95,7 +97,7 @@ def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " 
 
 
 def _halves(fixed: Int[np.ndarray, " g"]) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
-    """Divide the groups into two halves. The groups of each fixed latent alternate between the halves."""
+    """Divide the groups into two halves. Groups with the same fixed latent are assigned to the halves alternately."""
     rank = np.empty(len(fixed), dtype=np.int64)
     for latent in np.unique(fixed):
         rows = np.flatnonzero(fixed == latent)

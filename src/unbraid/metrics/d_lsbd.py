@@ -28,24 +28,26 @@ def d_lsbd(
     .. math:: D = \frac{1}{k} \sum_j \min_{\omega} \; E \left\| R(\omega \theta_j)^{-1} w_j
         - E[R(\omega \theta_j)^{-1} w_j] \right\|^2
 
-    where :math:`\theta_j` is the angle of cyclic factor j, R is a rotation of the plane, and :math:`\omega` is an
-    integer frequency with :math:`1 \le |\omega| \le` `frequencies`. :math:`w_j` are points in a plane. They are the
-    codes after subtracting their mean over factor j, with all other factors fixed, projected to the two directions with
-    the largest variance, and scaled to a variance of 1/2 in each direction.
+    where k is the number of cyclic factors, :math:`\theta_j` is the angle of cyclic factor j, R is a rotation of the
+    plane, :math:`\omega` is an integer frequency with :math:`1 \le |\omega| \le` `frequencies`, and E is the mean over
+    rows. :math:`w_j` are the codes as points in a plane. To compute them, the codes are averaged over factor j with all
+    other factors fixed, and this mean is subtracted. The differences are projected onto the two directions with the
+    largest variance and scaled to a variance of 1/2 in each direction.
 
     If rotating an object by an angle rotates its code by a multiple of this angle, the inverse rotation moves all codes
-    to the same point, and the dispersion is 0. The score lies in [0, 1], and low values are better. 0 means that each
-    cyclic factor has a plane in which it moves the code around a circle at a constant speed, and that this plane does
-    not depend on the other cyclic factors. 1 means that no rotation describes the codes.
+    to the same point, and their dispersion (the mean squared distance in the formula) is 0. The score lies in [0, 1],
+    and low values are better. 0 means that each cyclic factor has a plane in which it moves the code around a circle at
+    a constant speed, and that this plane does not depend on the other cyclic factors. 1 means that no rotation
+    describes the codes.
 
     The planes are computed separately for each combination of values of the factors that are not cyclic, as the authors
-    do for objects of different identity, and the dispersions are averaged. The arrays must hold the whole table,
+    do for objects of different identity, and the dispersions are averaged. The arrays must hold the whole dataset,
     because only complete lines are used. A complete line is a set of rows that differ in factor j only and that
     together have all values of factor j. If several rows have the same values of all factors, all of them are used. If
     the values of a discrete factor cover more than one turn, those beyond the first turn are left out.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts to find lines. Its angle is that of
-    its exact value if its period is given, and otherwise that of its bin. Only rows with a label of every factor are
+    its exact value if its period is given, and otherwise that of its bin. Only rows with a label for every factor are
     used.
 
     Limitations: The factors must be known to be cyclic, and equal steps of a factor must be equal angles. If a cyclic
@@ -63,7 +65,7 @@ def d_lsbd(
     arXiv:2011.06070, section 4.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
@@ -182,7 +184,7 @@ def plane_of_largest_variance(codes: Float[np.ndarray, "n d"]) -> Complex[np.nda
 def _dispersion(
     codes: Float[np.ndarray, "n d"], angles: Float[np.ndarray, " n"], group: Int[np.ndarray, " n"], frequencies: int
 ) -> float:
-    """Return the dispersion after the inverse rotation, averaged over groups, for the best frequency."""
+    """Return the dispersion after the inverse rotation, averaged over groups, for the frequency that minimises it."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order])) + 1
     parts = [spectrum(codes[rows], angles[rows], frequencies) for rows in np.split(order, starts)]

@@ -39,11 +39,12 @@ def dci(
     needs all latents equally, and 1 means that every factor needs one latent only. D and C do not depend on how
     accurate the predictions are. Informativeness measures this accuracy, so read the three scores together.
 
-    `importances` selects the definition of `disentanglement` and `completeness`. "mean" is that of current
-    scikit-learn. "per_tree" is that of scikit-learn up to 0.19, which older published scores may use. The two
-    definitions differ greatly, for example 0.68 and 0.18 for the same noisy representation. Therefore the scores of
-    both definitions are always returned, under separate names. Scores also depend on the number of training examples.
-    For one representation, D doubled when the number of examples rose from 2,000 to 10,000.
+    `importances` selects the definition of the importances R. "mean" is the definition of current scikit-learn, which
+    sums the gains of all trees before it normalises them. "per_tree" is the definition of scikit-learn up to 0.19,
+    which normalises the gains of each tree and then averages over trees. Older published scores may use it. The two
+    definitions can give very different scores, for example 0.68 and 0.18 for the same noisy representation. Therefore
+    the scores for both definitions are always returned, under separate names. Scores also depend on the number of
+    training examples. For one representation, D doubled when the number of examples rose from 2,000 to 10,000.
 
     A constant or otherwise unused latent has weight 0. If no latent is used at all, D and C are 0. A test value that
     does not occur in the training examples is always counted as an error. Codes are compared as float32, and values
@@ -51,7 +52,7 @@ def dci(
 
     Continuous factors: The trees of a continuous factor are regression trees, fitted to the squared error with the same
     stages, depth and learning rate. Its informativeness is the coefficient of determination of their predictions,
-    limited to [0, 1]. For each factor, only the rows that have a label of it are used.
+    limited to [0, 1]. For each factor, only the rows that have a label for it are used.
 
     Limitations: Trees memorise, so even noise latents predict the training examples well. A factor that no latent
     represents still has importances, caused by noise, which lower the D of the latents that its trees use. On 120
@@ -63,8 +64,8 @@ def dci(
     paper uses the error. Ties between equally good cuts are broken by `seed`, whereas disentanglement_lib breaks them
     by the global random state of numpy.
 
-    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. Boosted trees, 10,000 training examples and 5,000
-    test examples follow Locatello et al. (2019), arXiv:1811.12359.
+    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. The boosted trees and the usual 10,000 training and
+    5,000 test examples follow Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
@@ -75,13 +76,14 @@ def dci(
         continuous: Whether each factor is continuous. By default all factors are discrete.
         trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
             hundred times slower. The scores of the two agree to about 0.005.
-        importances: "mean" or "per_tree", the definition of `disentanglement` and `completeness`.
+        importances: "mean" or "per_tree", the definition of the importances from which `disentanglement` and
+            `completeness` are computed.
         seed: Random seed that breaks ties between equally good cuts.
 
     Returns:
-        `disentanglement` and `completeness`; these two scores under both definitions, as `disentanglement_mean`,
-        `completeness_mean`, `disentanglement_per_tree` and `completeness_per_tree`; and `informativeness_train` and
-        `informativeness_test`.
+        `disentanglement` and `completeness`; these two scores for both definitions of the importances, as
+        `disentanglement_mean`, `completeness_mean`, `disentanglement_per_tree` and `completeness_per_tree`; and
+        `informativeness_train` and `informativeness_test`.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not

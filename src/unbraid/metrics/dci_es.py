@@ -36,36 +36,37 @@ def dci_es(
         I = \frac{1}{k} \sum_j (1 - \min \ell_j)
 
     The probes of factor j are decision trees with the given depths. The capacity :math:`\kappa` of a tree is its depth,
-    from :math:`\kappa_1`, the smallest, to :math:`\kappa_T`, the largest. :math:`b_j` is the error of a constant
-    prediction. :math:`\ell_j(\kappa)` is the lowest test error of the trees that are at most this deep, or :math:`b_j`
-    if that is lower. (Informativeness I uses the errors of the trees only.) The integral, the area under the
-    loss-capacity curve, is computed by the trapezoidal rule. Disentanglement and completeness are computed as in `dci`,
-    from the importances of the latents to the trees of one depth: the depth with the lowest mean error over all
-    factors.
+    from :math:`\kappa_1`, the smallest, to :math:`\kappa_T`, the largest. :math:`b_j` is the error of the best constant
+    prediction. :math:`\ell_j(\kappa)` is the lowest test error of the trees of depth :math:`\kappa` or less, or
+    :math:`b_j` if :math:`b_j` is lower. Only informativeness I does not use :math:`b_j`: its :math:`\min \ell_j` is the
+    lowest test error of the trees. The integral, the area under the loss-capacity curve, is computed by the trapezoidal
+    rule. Disentanglement and completeness are computed as in `dci`, from the importances of the latents to the trees of
+    one depth: the depth with the lowest mean error over all factors.
 
     Explicitness E lies in [-1, 1]. 1 means that the trees with the least capacity are as good as all others. 0 means
     that the error falls linearly with capacity. Negative values mean that only trees with the most capacity are good. A
     representation without information also has explicitness 1, because no tree is better than the first. Read E
     together with `mean_informativeness`, which is the mean of :math:`1 - \ell_j(\kappa) / b_j` over capacities and
     factors: 0 means that no tree is better than a constant prediction, and 1 means that the trees with the least
-    capacity are always right. Size S is 1 if there are as many latents as factors, and lower if there are more.
+    capacity are always right. Size S is the number k of factors divided by the number d of latents. It is 1 if there
+    are as many latents as factors, and lower if there are more latents.
 
     A test value that does not occur in the training examples is always counted as an error.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the error is 1 minus the coefficient
-    of determination, limited to [0, 1]. For each factor, only the rows that have a label of it are used.
+    of determination, limited to [0, 1]. For each factor, only the rows that have a label for it are used.
 
     Limitations: A tree of depth t has at most :math:`2^t` leaves, so factors with many values need deep trees even if a
     latent holds them exactly, and perfect codes have an explicitness below 1. Compare scores with those of perfect
-    codes on the same factors. Trees cut along single latents, so the score of rotated codes is lower. With linear
-    probes it would not be.
+    codes on the same factors. Trees cut along single latents, so rotated codes score lower. Linear probes would not
+    have this effect.
 
     Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
-    trees with growing depth. Here each forest is a single tree. Its cuts minimise the entropy. They do not minimise the
-    Gini impurity, because it rates all cuts between equally frequent values of a perfect latent the same. As in the
-    code of the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and not
-    Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness of
-    noise is 1.
+    trees with growing depth. Here a single tree replaces each forest. Its cuts minimise the entropy and not the Gini
+    impurity, because the Gini impurity is the same for all cuts between equally frequent values of a perfect latent. As
+    in the code of the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and
+    not Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness
+    of noise is 1.
 
     Reference: Eastwood et al. (2023), arXiv:2210.00364.
 
@@ -167,7 +168,7 @@ def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndar
 
 
 def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:
-    """Return the share of each latent in the reduction of the impurity by the cuts above a depth, or 0 without cuts."""
+    """Return each latent's share of the impurity decrease by the cuts above a depth, or zeros if there are no cuts."""
     levels = np.zeros(tree.node_count, dtype=np.int64)
     weighted = tree.impurity * tree.weighted_n_node_samples
     gains = np.zeros(d)

@@ -17,8 +17,9 @@ def dcimig(
     .. math:: \frac{\sum_j \max_{i \in M_j} g_i}{\sum_j H(v_j)}, \quad g_i = I(c_i; v_{j_1}) - I(c_i; v_{j_2}), \quad
         M_j = \{ i : j_1(i) = j \}
 
-    where :math:`j_1` and :math:`j_2` are the factors about which latent :math:`i` has the most and the second most
-    information, in nats. If a factor is the best factor :math:`j_1` of no latent, it contributes 0 to the sum.
+    where I is the mutual information and H is the entropy, both in nats. :math:`j_1` and :math:`j_2` are the factors
+    about which latent :math:`i` has the most and the second most information. If a factor is the best factor
+    :math:`j_1` of no latent, it contributes 0 to the sum.
 
     The score lies in [0, 1]. 0 means that every latent is either equally informative about its two best factors or
     informative about no factor. 1 means that for each factor there is one latent that determines it and is informative
@@ -29,8 +30,8 @@ def dcimig(
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
     how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
-    to scores. With ``estimator="neighbours"``, :math:`I` is a share in [0, 1] instead of the information in nats,
-    :math:`H(v_j)` is 1, and all factors therefore have the same weight.
+    to scores. With ``estimator="neighbours"``, :math:`I` is a normalised value in [0, 1] instead of the information in
+    nats, :math:`H(v_j)` is 1, and all factors therefore have the same weight.
 
     Limitations: Only the best latent of a factor contributes, so duplicated latents and additional noise latents do not
     lower the score. Use MIG or DCI to measure completeness. A latent that is equally informative about two factors

@@ -86,10 +86,10 @@ def downstream_lr(
     the solver stops after 100 iterations. If all of the first N rows have the same value, this value is always
     predicted. A test value that does not occur in the first N rows is always counted as an error.
 
-    Continuous factors: The model of a continuous factor is a linear regression on standardised codes, whose squared
-    penalty is selected from 10 values by 5-fold cross-validation. In place of the accuracy, the scores contain the
-    coefficient of determination of its predictions, limited to [0, 1], so codes without information score 0. The
-    training rows of each factor are the first N rows that have a label of it.
+    Continuous factors: The model of a continuous factor is a ridge regression on standardised codes. Its penalty is
+    selected from 10 values by 5-fold cross-validation. In place of the accuracy, the scores contain the coefficient of
+    determination of its predictions, limited to [0, 1], so codes without information score 0. The training rows of each
+    factor are the first N rows that have a label for it.
 
     Limitations: The regression does not converge in 100 iterations for factors with many values, and how far it gets
     depends on the scale of the codes. Scaling one latent changed the accuracy of a factor with 24 values from 0.57 to
@@ -100,8 +100,9 @@ def downstream_lr(
 
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
     disentanglement_lib (the library of Locatello et al.) draws new rows for each size. The iterations equal those of
-    scikit-learn up to rounding. If they do not converge, rounding affects the result. scikit-learn's own test accuracy
-    for a factor with 24 values varied between 0.54 and 0.59 when its codes were changed by a relative amount of 1e-15.
+    scikit-learn up to rounding. If they do not converge, rounding affects the result. For example, the test accuracy of
+    scikit-learn for a factor with 24 values varied between 0.54 and 0.59 when the codes were changed by a relative
+    amount of 1e-15.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
@@ -165,7 +166,7 @@ def downstream_gbt(
     Continuous factors: The trees of a continuous factor are regression trees, fitted to the squared error with the same
     stages and depth. In place of the accuracy, the scores contain the coefficient of determination of their
     predictions, limited to [0, 1], so codes without information score 0. The training rows of each factor are the first
-    N rows that have a label of it.
+    N rows that have a label for it.
 
     Limitations: Trees memorise, so even noise latents predict well if test examples are also training examples. Trees
     cut along single latents, so a rotated representation scores a little lower than an aligned one. The score therefore
@@ -276,7 +277,7 @@ def accuracies_by_factor(
 ) -> Float[np.ndarray, "2 k"]:
     """Return the accuracy of predicting each factor, on the training examples and on the test examples.
 
-    The training examples are the first `size` that have a label of the factor.
+    The training examples are the first `size` that have a label for the factor.
     """
     accuracies = np.empty((2, len(labels.continuous)))
     for j, (column, test_column) in enumerate(zip(labels.columns(), test_labels.columns(), strict=True)):

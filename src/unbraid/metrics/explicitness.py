@@ -20,7 +20,7 @@ def explicitness(
 
     where :math:`c` are the codes of an example with value v of factor j, :math:`c'` are those of an example with a
     different value, and :math:`p_v` is the probability of v according to a logistic regression that predicts factor j
-    from the standardised codes.
+    from the standardised codes. :math:`V_j` is the set of values of factor j, and k is the number of factors.
 
     The score lies in [0, 1]. 1 means that examples with a value always receive a higher probability of this value than
     all other examples. Random guessing scores 0.5. 0 means the opposite ranking, which only an unusual test sample can
@@ -30,10 +30,10 @@ def explicitness(
     training is set to 0. The area of a value is undefined if the value occurs in none or all of the test examples, or
     if it does not occur in training. Such values are left out of the mean of their factor.
 
-    Continuous factors: The area generalises to the probability that a linear regression on the standardised codes
-    orders two examples with different labels as their labels do. For a factor with two values, this probability equals
-    the area. Like the area, it is 0.5 for random guessing and 1 for a perfect order. For each factor, only the rows
-    that have a label of it are used.
+    Continuous factors: The area is replaced by the probability that the predictions of a linear regression on the
+    standardised codes order two examples with different labels in the same way as their labels. For a factor with two
+    values, this probability equals the area. Like the area, it is 0.5 for random guessing and 1 for a perfect order.
+    For each factor, only the rows that have a label for it are used.
 
     Limitations: A rotated representation scores as high as an aligned one, and copies of latents do not lower the
     score, because the score measures what can be decoded linearly and not from which latent. Noise latents beside good
@@ -122,8 +122,9 @@ def areas_under_curve(
 
     .. math:: \frac{\sum_{i : y_i = v} r_i - n_v (n_v + 1) / 2}{n_v (n - n_v)}
 
-    where :math:`r_i` is the rank of score i among all n scores. Equal scores have the mean of their ranks, so a tie
-    contributes one half.
+    where v is the class, :math:`y_i` is the label of row i, :math:`n_v` is the number of rows with label v, and
+    :math:`r_i` is the rank of the score of row i for class v among all n rows. Equal scores have the mean of their
+    ranks, so a tie contributes one half.
 
     >>> scores = np.array([[0.1], [0.4], [0.4], [0.8]])
     >>> areas_under_curve(scores, np.array([0, 0, 1, 1]), np.array([1])).tolist()

@@ -19,9 +19,11 @@ class FactorInformation(NamedTuple):
     """Information of d latents about k factors.
 
     Attributes:
-        matrix: Information of each latent about each factor, at most `entropies`.
-        entropies: Entropy of each factor, which normalises `matrix`. It is 1 if `matrix` is already normalised.
-        code_entropies: Entropy of each binned latent, over the rows that have a label of each factor.
+        matrix: Information of each latent about each factor. It is at most the entropy of the factor.
+        entropies: Entropy of each factor. Divide `matrix` by it to normalise the information. It is 1 if `matrix` is
+            already normalised.
+        code_entropies: Entropy of each binned latent (row). Column j is computed from the rows that have a label for
+            factor j.
     """
 
     matrix: Float[np.ndarray, "d k"]
@@ -35,7 +37,7 @@ def factor_information(
     """Estimate the information of each latent about each factor.
 
     Latents and continuous factors are sorted into `bins` equal-width bins. For each factor, only the rows that have a
-    label of it are used.
+    label for it are used.
 
     Args:
         codes: The codes.

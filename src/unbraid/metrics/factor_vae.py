@@ -28,14 +28,14 @@ def factor_vae(
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}, \quad
         v(i) = \arg\max_j \#\{ s \in \text{train} : i_s = i, j_s = j \}
 
-    For each vote t, a factor :math:`j_t` is fixed and `batch` rows that share its value are drawn. The vote goes to the
-    latent :math:`i_t` whose variance over these rows is smallest relative to its variance over the whole table.
-    :math:`v(i)` is the factor that was fixed most often in the training votes for latent i.
+    For each vote t, a factor :math:`j_t` is fixed and `batch` rows with the same value of this factor are drawn. The
+    vote goes to the latent :math:`i_t` whose variance over these rows is smallest relative to its variance over all
+    rows. :math:`v(i)` is the factor that was fixed most often in the training votes for latent i.
 
     The score lies in [0, 1]. 1 means that the latent that varies least always tells which factor is fixed.
-    Random guessing scores 1/k. 0 means that no latent is active.
+    Random guessing scores 1/k. 0 means that no latent is active (see `prune`).
 
-    The arrays must hold the whole table and not a sample of it. Each vote draws a factor and a row, and then `batch`
+    The arrays must hold the whole dataset and not a sample of it. Each vote draws a factor and a row, and then `batch`
     rows, with replacement, among the rows that have the same value of the factor. A row whose value occurs in no other
     row is never drawn. If fewer than `batch` rows share a value, rows are repeated. Repeated rows shrink the variances
     of all latents within a vote by a similar factor and make small variances noisier, which biases the scores of sparse
@@ -43,29 +43,31 @@ def factor_vae(
 
     Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. The
     rows are divided at random, separately for each value of the factor that has the most values, so that both halves
-    have rows of each of these values. With ``draws="reference"``, all votes draw from all rows, as in published scores.
-    If few rows share a value, test votes then repeat training votes, and codes without information score above 1/k.
+    receive rows of every value that occurs at least 4 times. With ``draws="reference"``, all votes draw from all rows,
+    as in published scores. If few rows share a value of a factor, test votes then repeat training votes, and codes
+    without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
-    10 bins with equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
+    10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.
 
     Limitations: A rotated representation may still score 1, so a high score is no evidence of axis alignment. Latents
     that hold noise and duplicated latents do not lower the score. The scale of the codes matters, because a latent
     whose standard deviation is below `prune` is ignored.
 
-    Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from the whole table and not from 10,000 of its
-    rows. `num_active_dims` is the number of active latents, whereas disentanglement_lib (the library of Locatello et
-    al.) returns the number of all latents. A constant latent is never active.
+    Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from all rows and not from 10,000 of them.
+    `num_active_dims` is the number of active latents, whereas disentanglement_lib (the library of Locatello et al.)
+    returns the number of all latents. A constant latent is never active.
 
     Reference: Kim and Mnih (2018), arXiv:1802.05983. Pruning and the numbers of votes follow Locatello et al. (2019),
     arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        draws: "disjoint", or "reference" to draw the rows of training and evaluation from the same table.
+        draws: "disjoint" to draw training and test votes from different halves of the rows, or "reference" to draw both
+            from all rows.
         batch: Number of rows per vote.
         train: Number of votes that assign a factor to each latent.
         test: Number of votes on which the assignment is tested.

@@ -13,8 +13,9 @@ def factorised_support(codes: Codes, *, batch: int = 128, batches: int = 10, see
 
     .. math:: \sum_{i < l} \max_{a, b} \min_n \left( (c_{ai} - c_{ni})^2 + (c_{bl} - c_{nl})^2 \right)
 
-    where a, b and n are rows of a batch. The sum is averaged over batches. Each term is the squared Hausdorff distance
-    between two sets: the pairs of values of latents i and l that occur together, and all pairs of their values.
+    where i and l are latents, and a, b and n are rows of a batch. The sum is averaged over batches. Each term is the
+    squared Hausdorff distance between two sets: the pairs of values of latents i and l that occur together, and all
+    pairs of their values.
 
     Scores are >= 0, and low values are good. 0 means that every value of a latent occurs together with every value of
     each other latent, even if some combinations are rare. The score needs no factors. Correlations between latents do
@@ -28,8 +29,8 @@ def factorised_support(codes: Codes, *, batch: int = 128, batches: int = 10, see
     independent continuous latents do not reach 0. Outliers determine the distance. Constant latents and codes without
     information about the factors may score well. Use the score together with a metric that needs factors.
 
-    Deviations: At most `batches` batches of different random rows are used, whereas the authors' library uses all
-    rows. `fos_standardised` is not in the paper.
+    Deviations: At most `batches` disjoint random batches are used, whereas the authors' library uses all rows.
+    `fos_standardised` is not in the paper.
 
     Reference: Roth et al. (2023), arXiv:2210.07347.
 

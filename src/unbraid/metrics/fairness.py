@@ -28,13 +28,14 @@ def fairness(
         \left| p(\hat v_i = y \mid do(v_j = a)) - \mathrm{mean}_b \, p(\hat v_i = y \mid do(v_j = b)) \right|
 
     where :math:`\hat v_i` is the prediction of factor i by boosted trees that are fitted to `train` random rows, and
-    :math:`do(v_j = a)` means that factor j is set to the value a while all other factors stay the same.
+    :math:`do(v_j = a)` means that factor j is set to the value a while all other factors stay the same. a and b run
+    over the values of factor j, and y runs over the predicted values of factor i.
 
     The score is a mean total variation distance. Low values are better. 0 means that the predictions are fair, because
     they do not depend on the sensitive factor. 1 is never reached, because with m equally likely values of the
     sensitive factor a distance is at most 1 - 1/m.
 
-    The arrays must hold the whole table and not a sample of it. To intervene on the sensitive factor j, the metric
+    The arrays must hold the whole dataset and not a sample of it. To intervene on the sensitive factor j, the metric
     needs settings (combinations of values) of the other factors that occur together with every value of j. It draws
     `test` rows, with replacement, among the rows with such settings. If several rows have the same values of all
     factors, one of them is drawn. On a full grid, all rows can be drawn.
@@ -46,7 +47,7 @@ def fairness(
     trees have then seen rows on which they are evaluated.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts, which are predicted and changed like
-    the values of a discrete factor. Only rows with a label of every factor are used.
+    the values of a discrete factor. Only rows with a label for every factor are used.
 
     Limitations: A low score is not evidence of a good representation. Constant codes are perfectly fair, and so are a
     predictor that ignores its input and a rotated representation from which the trees predict without error. Report the
@@ -54,18 +55,18 @@ def fairness(
     about 0.4 sqrt(number of labels / test).
 
     Deviations: All predicted factors (targets) use the same draws, whereas the authors' code draws again for each pair
-    of factors.
-    Distances are computed in double precision, whereas the authors' code uses single precision, which changes them by
-    1e-8.
+    of factors. Distances are computed in double precision, whereas the authors' code uses single precision, which
+    changes them by 1e-8.
 
     Reference: Locatello et al. (2019), arXiv:1905.13662.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        draws: "disjoint", or "reference" to draw training rows from the whole table.
+        draws: "disjoint" to fit the trees to rows that no intervention uses, or "reference" to draw the training rows
+            from all rows.
         train: Number of rows to which the trees are fitted. If fewer rows are available, all of them are used.
         test: Number of interventions per sensitive factor.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
@@ -143,7 +144,7 @@ def _draw_disjoint_rows(
 
 
 def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """Return the positions of the first third of each group, and of at least one entry per group.
+    """Return the positions of the first third of each group, rounded down, but of at least one entry per group.
 
     >>> _first_third_of_groups(np.array([1, 0, 1, 1, 1, 1, 1])).tolist()
     [1, 0, 2]
@@ -175,7 +176,7 @@ def total_variation(counts: Int[np.ndarray, "y m"]) -> tuple[float, float]:
 
 
 def aggregate_scores(matrix: Float[np.ndarray, "k k"], prefix: str) -> dict[str, float]:
-    """Return the off-diagonal entries of a matrix (targets, sensitive factors), with their means and maxima.
+    """Return the off-diagonal entries of a matrix of scores (targets by sensitive factors), and their means and maxima.
 
     >>> aggregate_scores(np.array([[9.0, 1.0], [3.0, 9.0]]), "mean_fairness")["mean_fairness:mean_pred:max_sens"]
     2.0

@@ -21,21 +21,22 @@ def flatness(
         {E_s \left[ \sum_a \| c_{s, a + 1} - c_{sa} \|_1 - \max_a \| c_{s, a + 1} - c_{sa} \|_1 \right]}
 
     where :math:`c_{sa}` is the code of the example with value a of factor j and setting s of the other factors, that
-    is, a combination of their values. a + 1 is the next value, and the first value follows the last one. The numerator
-    is the width of the codes, that is, their largest distance. The denominator is the length of the path through all
-    values, without the longest step, because a cyclic factor has no first value.
+    is, a combination of their values. :math:`E_s` is the mean over settings. a + 1 is the next value, and the first
+    value follows the last one. The numerator is the width of the codes, that is, the largest distance between two of
+    them. The denominator is the length of the closed path through all values minus its longest step. The path is closed
+    because a cyclic factor has no first value.
 
     The score lies in [0, 1]. 0 means that the codes do not change as factors change. 1 means that for each factor the
     codes move along one latent, in the order of the values. Length is measured in the L1 norm and width in the L2 norm,
     so codes on a straight line that is not parallel to an axis score below 1. `ave_flatness_l1` and `ave_flatness_l2`
     use the same norm for both. `ave_flatness_l2` is 1 for any straight line.
 
-    The arrays must hold the whole table and not a sample of it. For each factor, `repeats` settings are drawn among
+    The arrays must hold the whole dataset and not a sample of it. For each factor, `repeats` settings are drawn among
     those that occur with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and
     `ave_flatness_l2` if the codes change at all.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. The
-    other factors are fixed within their bins. Only rows that have a label of every factor are used.
+    other factors are fixed within their bins. Only rows that have a label for every factor are used.
 
     Limitations: The values of a factor are taken in increasing order, so a factor without a natural order, such as
     shape, scores low even if it has a latent of its own. The scale of the latents matters: a latent with a small scale
@@ -49,7 +50,7 @@ def flatness(
     arXiv:2202.13341.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.

@@ -17,7 +17,7 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")  # libraries that affect
 
 
 def as_continuous(continuous: Iterable[bool] | None) -> tuple[bool, ...] | None:
-    """Return which factors are continuous as a tuple, or None if none is.
+    """Return whether each factor is continuous, as a tuple, or None if all factors are discrete.
 
     >>> as_continuous([False, True]), as_continuous([False, False])
     ((False, True), None)
@@ -43,7 +43,7 @@ def identity(
         sizes: Sizes of the samples, as `Protocol.sizes` returns them.
         draws: How the samples were drawn, "disjoint" or "reference".
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        missing: Whether a label is missing.
+        missing: Whether any label is missing.
         periods: The period of each factor, or None for a factor that is not cyclic. By default it is not known which
             factors are cyclic.
 
@@ -83,9 +83,9 @@ def score_versions(revision: str, libraries: tuple[str, ...] = LIBRARIES) -> dic
     """Return the versions that identify a score.
 
     Args:
-        revision: The version of unbraid that last changed the numbers of the metric (see `Trait`). It is the entry
-            "unbraid", in place of the installed version, so that a new version of unbraid computes a stored score again
-            only if the numbers of the metric have changed.
+        revision: The version of unbraid that last changed the numbers of the metric (see `Trait`). It replaces the
+            installed version in the result, so that a new version of unbraid computes a stored score again only if the
+            numbers of the metric have changed.
         libraries: Names of other libraries that affect the score.
 
     Returns:

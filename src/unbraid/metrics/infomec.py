@@ -55,7 +55,7 @@ def infomec(
     is above 0, :math:`N_{ij} = 1 - e^{-2 I}` (Kraskov et al., 2004), because the information of two continuous
     variables has no upper bound. The InfoE of a continuous factor is the coefficient of determination of a linear
     regression. For jointly Gaussian variables, it equals :math:`1 - e^{-2 I}`, where I is the information of all
-    latents together. For each factor, only the rows that have a label of it are used.
+    latents together. For each factor, only the rows that have a label for it are used.
 
     Limitations: Pruning compares ranges, so rescaling one latent may change InfoM and InfoC, and an outlier in one
     latent may prune all other latents. The bias of the information estimate differs between factors, so pure noise has

@@ -50,7 +50,8 @@ def entropy(labels: Factors, *, corrected: bool = False) -> Float[np.ndarray, " 
 
     .. math:: H(v_j) = -\sum_a \frac{n_a}{n} \log \frac{n_a}{n}
 
-    0 means that the column is constant. The maximum is the logarithm of the number of distinct labels.
+    where :math:`n_a` of the n rows have the label a. 0 means that the column is constant. The maximum is the logarithm
+    of the number of distinct labels.
 
     Args:
         labels: Integer array of shape (n, k).
@@ -75,6 +76,9 @@ def mutual_information(a: Codes, b: Factors, *, corrected: bool = False) -> Floa
     r"""Return the mutual information of each column of `a` with each column of `b`, in nats.
 
     .. math:: I(a_i; b_j) = \sum_{u, v} \frac{n_{uv}}{n} \log \frac{n \, n_{uv}}{n_u \, n_v}
+
+    where :math:`n_u` of the n rows have the value u in :math:`a_i`, :math:`n_v` rows have the value v in :math:`b_j`,
+    and :math:`n_{uv}` rows have both.
 
     0 means that the columns are independent in the sample. The result is exactly 0 if :math:`n \, n_{uv} = n_u \, n_v`
     for all pairs of values. Information never exceeds the entropy of either column. The plug-in estimate is biased
@@ -133,7 +137,7 @@ def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"], correc
 
 
 def _count_labels(labels: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " c"], Int[np.ndarray, " c"]]:
-    """Return the distinct labels in increasing order and their counts. Long ranges of labels are sorted."""
+    """Return the distinct labels in increasing order and their counts. Sort the labels if their range is long."""
     if labels.max() > 100 * len(labels):
         return np.unique(labels, return_counts=True)
     counts = np.bincount(labels)

@@ -89,7 +89,8 @@ def split_rows(
     """Divide the rows at random into two disjoint halves, one for training and one for evaluation.
 
     Within each value of the factor with the most values, the first two rows of a random order go to one half, the next
-    two to the other half, and so on. Such a value with at least 4 rows has at least 2 rows in each half.
+    two to the other half, and so on. If a value of this factor has at least 4 rows, each half therefore contains at
+    least 2 of them.
 
     Raises:
         UserError: If there is a factor for which fewer than half of the rows share their value with another row.

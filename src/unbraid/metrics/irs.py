@@ -26,7 +26,8 @@ def irs(
     .. math:: \frac{\sum_i m_i \max_j R_{ij}}{\sum_i m_i}, \quad m_i = \max |c_i - E[c_i]|, \quad
         R_{ij} = 1 - \frac{1}{m_i} \, \mathrm{mean}_a \, Q_{v_j = a} \left( |c_i - E[c_i \mid v_j = a]| \right)
 
-    where :math:`Q` is the given quantile over the rows that have the value :math:`a`.
+    where :math:`Q` is the given quantile over the rows that have the value :math:`a` of factor j, and
+    :math:`\mathrm{mean}_a` is the mean over the values of factor j.
 
     The score lies in [0, 1]. 0 means that fixing a factor stabilises no latent, or that all latents are constant. 1
     means that every latent is a function of one factor. Exactly constant latents are left out, even if rounding gives
@@ -42,7 +43,7 @@ def irs(
 
     Continuous factors: The labels of a continuous factor are numbered in order and sorted into `bins` bins in the same
     way, so the bins have equal counts. The factor is then fixed only approximately, as a discrete factor with many
-    values is. For each factor, only the rows that have a label of it are used.
+    values is. For each factor, only the rows that have a label for it are used.
 
     Limitations: Pure noise scores about 0.36, because the 0.99 quantile lies well below the largest deviation.
     Duplicated latents score 1, because several latents may depend on the same factor. A factor on which no latent

@@ -38,7 +38,7 @@ def jemmig(
     that do not fill all bins.
 
     Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins, whereas
-    the paper discretises the posterior distribution. The upper bound H(v) + log(bins), by which the score is divided,
+    the paper discretises the posterior distribution. The upper bound H(v) + log(bins), by which :math:`J_j` is divided,
     is that of the paper and of Carbonneau et al. (2022), arXiv:2012.09276.
 
     Reference: Do and Tran (2020), arXiv:1908.09961.

@@ -30,7 +30,7 @@ class Column(NamedTuple):
     """The labels of one factor, and the rows that have a label.
 
     Attributes:
-        rows: The row numbers of the labels, or all rows as a slice if no label is missing.
+        rows: The numbers of the rows that have a label, or a slice of all rows if no label is missing.
         values: The labels. They are int64 if the factor is discrete, and float64 if it is continuous.
         continuous: Whether the factor is continuous.
     """
@@ -81,7 +81,7 @@ class Labels(NamedTuple):
         return table
 
     def complete_rows(self) -> Bool[np.ndarray, " n"]:
-        """Return whether each row has a label of every factor."""
+        """Return whether each row has a label for every factor."""
         return np.asarray(~np.isnan(self.values).any(axis=1))
 
 

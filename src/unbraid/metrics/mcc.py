@@ -26,7 +26,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     numbers, so their order matters and, for Pearson, also their spacing.
 
     Continuous factors: Correlations use the labels as numbers, so the formula is the same. `continuous` only permits
-    labels that are not integers. The correlations of a factor use the rows that have a label of it.
+    labels that are not integers. The correlations of a factor use the rows that have a label for it.
 
     Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
@@ -35,8 +35,8 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     score 1. A rotated representation scores the mean cosine of the angles between factors and assigned latents, which
     is 0.5 or more for few factors.
 
-    Deviations: Papers compare as many continuous sources as latents. The rules for other numbers of latents are our
-    own.
+    Deviations: In the papers, all sources are continuous and there are as many latents as sources. The rules for other
+    numbers of latents are our own.
 
     Reference: Hyvarinen and Morioka (2016), arXiv:1605.06336. Ranks are used as in Klindt et al. (2021),
     arXiv:2007.10930.
@@ -56,7 +56,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
 
     Example:
         >>> factors = np.indices((3, 3)).reshape(2, -1).T
-        >>> scores = mcc(-(factors[:, ::-1] ** 2), factors)  # (0, 1, 2) and (0, 1, 4) correlate 4 / sqrt(52 / 3)
+        >>> scores = mcc(-(factors[:, ::-1] ** 2), factors)  # corr((0, 1, 2), (0, 1, 4)) = 4 / sqrt(52 / 3)
         >>> {key: round(value, 6) for key, value in scores.items()}
         {'mcc_pearson': 0.960769, 'mcc_spearman': 1.0}
     """

@@ -17,8 +17,8 @@ def mig(
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{H(v_j)} \left( I(c_{i_1}; v_j) - I(c_{i_2}; v_j) \right)
 
-    where :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor
-    :math:`j`.
+    where I is the mutual information, H is the entropy, and :math:`i_1` and :math:`i_2` are the latents with the most
+    and the second most information about factor :math:`j`.
 
     The score lies in [0, 1]. 0 means that for every factor two latents are equally informative, or that no latent is
     informative. 1 means that for each factor one latent determines it and all other latents contain no information

@@ -24,8 +24,8 @@ def mig_sup(
         N_{ij} = \frac{I(c_i; v_j)}{H(v_j)}
 
     where :math:`j_1` and :math:`j_2` are the factors with the largest and the second largest :math:`N_{ij}` of latent
-    :math:`i`, and :math:`A` is the set of active latents. A latent is active if it varies and its standard deviation is
-    at least `prune`.
+    :math:`i`, I is the mutual information, H is the entropy, and :math:`A` is the set of active latents. A latent is
+    active if it varies and its standard deviation is at least `prune`.
 
     The score lies in [0, 1]. 0 means that no latent is active, or that every active latent is either equally
     informative about its two best factors or informative about no factor. 1 means that each active latent determines
@@ -43,10 +43,10 @@ def mig_sup(
     latents that hold noise lower the mean, whereas exactly constant latents do not. If `prune` is above 0, the score
     depends on the scale of the codes, because `prune` is an absolute value.
 
-    Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins. Sources
-    differ in the latents over which they average. The formula of the paper averages over all latents. The authors' code
-    averages over latents with a variance above 0.01 (``prune=0.1``). Carbonneau et al. (2022), arXiv:2012.09276,
-    average over all latents. By default, this function averages over all latents that vary.
+    Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins.
+    Implementations average over different sets of latents. The formula of the paper and Carbonneau et al. (2022),
+    arXiv:2012.09276, average over all latents. The authors' code averages over latents with a variance above 0.01
+    (``prune=0.1``). By default, this function averages over all latents that vary.
 
     Reference: Li et al. (2020), arXiv:2002.10549.
 

@@ -18,13 +18,16 @@ def modularity(
     .. math:: \frac{1}{d} \sum_i \left( 1 - \frac{\sum_j I_{ij}^2 - \max_j I_{ij}^2}{(k - 1) \max_j I_{ij}^2} \right),
         \quad I_{ij} = I(c_i; v_j)
 
+    where :math:`I(c_i; v_j)` is the mutual information of latent i and factor j.
+
     The score lies in [0, 1]. 0 means that every latent is equally informative about all factors. 1 means that each
     latent is informative about a single factor. A latent without any information, such as a constant latent, scores 0
     and is included in the mean.
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
     how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
-    to scores. With ``estimator="neighbours"``, :math:`I_{ij}` is not the information in nats, but a share in [0, 1].
+    to scores. With ``estimator="neighbours"``, :math:`I_{ij}` is a normalised value in [0, 1] instead of the
+    information in nats.
 
     Limitations: Two latents may represent the same factor and a factor may be represented by no latent, so a high score
     is no evidence of a complete representation, and duplicated latents are not penalised. The bias of the information

@@ -28,8 +28,8 @@ def nk(
 
     .. math:: \frac{1}{k} \sum_j \left( A_j(c) - A_j(c_{-i_j}) \right)
 
-    where :math:`A_j` is the accuracy of boosted trees that predict factor j, and latent :math:`i_j` is the one that
-    `snc` assigns to factor j.
+    where :math:`A_j` is the accuracy of boosted trees that predict factor j, :math:`i_j` is the latent that `snc`
+    assigns to factor j, and :math:`c_{-i_j}` are the codes without this latent.
 
     The score lies in [-1, 1]. 0 means that the other latents predict the factors as well as all latents, for example
     because each latent has a copy, or because no latent is informative. The highest score to expect is 1 minus
@@ -40,10 +40,11 @@ def nk(
     counted as an error. If there are fewer latents than factors, the factors without a latent contribute 0.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
-    limited to [0, 1], takes the place of the accuracy. For each factor, only the rows that have a label of it are used.
+    limited to [0, 1], takes the place of the accuracy. For each factor, only the rows that have a label for it are
+    used.
 
     Limitations: A latent that represents several factors does not lower the score. To detect such latents, use `snc` or
-    DCI. Trees memorise their training rows, so the test rows should be different ones.
+    DCI. Trees memorise their training rows, so no test row should be a training row.
 
     Deviations: The paper uses a neural network with one hidden layer of 256 units. Here it is replaced by boosted
     trees, because they are deterministic and are shared with the other metrics. They are fitted to at most `size` rows.

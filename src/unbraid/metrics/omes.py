@@ -30,15 +30,16 @@ def omes(
     .. math:: \text{OMES} = \frac{1}{k} \sum_j \frac{\sum_i S_{ij}^2 \left( \alpha\, o_{ij} + (1 - \alpha)\, m_{ij}
         \right)}{\sum_i S_{ij}}
 
-    where the correlation is computed over pairs of rows x and x' that differ in factor j only. If latent i does not
-    depend on factor j, its two values in a pair are equal, and the association :math:`S_{ij}` is 0. If latent i depends
-    on factor j only, its two values are nearly uncorrelated, and the association is nearly 1.
+    where the correlation is computed over pairs of rows x and x' that differ in factor j only, d is the number of
+    active latents, and [l = j] is 1 if l equals j and 0 otherwise. If latent i does not depend on factor j, its two
+    values in a pair are equal, and the association :math:`S_{ij}` is 0. If latent i depends on factor j only, its two
+    values are nearly uncorrelated, and the association is nearly 1.
 
     The scores lie in [0, 1]. 0 means that no factor is associated with any active latent. 1 means that each factor is
     associated with one latent and each latent with one factor. A latent of pure noise is associated with every factor.
     Codes of pure noise score about :math:`\alpha / k + (1 - \alpha) / d`.
 
-    The arrays must contain the whole table and not a sample of it. For each factor, `pairs` pairs of rows are drawn
+    The arrays must contain the whole dataset and not a sample of it. For each factor, `pairs` pairs of rows are drawn
     that have different values of this factor and the same values of all other factors. Latents whose standard deviation
     is below `prune` are left out. The others are called active.
 
@@ -48,7 +49,7 @@ def omes(
     :math:`S_{ij} = 1 - \max(0, \mathrm{Corr})`, which avoids this effect.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The two rows of a pair are in
-    different bins of one factor, and in the same bins of all others. Only rows that have a label of every factor are
+    different bins of one factor, and in the same bins of all others. Only rows that have a label for every factor are
     used.
 
     Limitations: Factors with few values score low in `omes`, see above. The score needs rows that differ in one factor
@@ -62,7 +63,7 @@ def omes(
     Reference: Dapueto et al. (2024), arXiv:2409.18017.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.

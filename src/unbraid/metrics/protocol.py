@@ -36,7 +36,7 @@ class Protocol:
     Args:
         train: Number of rows from which metrics learn.
         test: Number of rows on which metrics that fit a predictor are tested.
-        table: Maximum number of examples for which the whole dataset is encoded. The table of a larger dataset holds
+        table: Maximum number of examples of a dataset that is encoded completely. The table of a larger dataset holds
             this many random examples. If the dataset is a grid of factors, the table also holds 100 complete lines
             along each factor (see `grid_indices`).
         seed: Random seed for the samples and the metrics.
@@ -66,6 +66,9 @@ class Protocol:
 
     def sizes(self, count: int) -> dict[str, int]:
         """Return the sizes of the samples from a table with `count` rows, and the size of the table.
+
+        "sample" is the number of rows that metrics without test rows receive. It is absent with reference draws,
+        because these metrics then receive the training rows.
 
         >>> Protocol().sizes(9_000)
         {'train': 6000, 'test': 3000, 'table': 9000, 'sample': 9000}
@@ -112,7 +115,7 @@ class Protocol:
         return np.unique(np.concatenate([*parts, *self._drawn_examples(count)]))
 
     def list_indices(self, count: int) -> Array:
-        """Return the sorted indices of the examples in the table of `count` examples that form no grid.
+        """Return the sorted indices of the examples in the table of a dataset with `count` examples that form no grid.
 
         The table holds all examples, or a random selection of `table` examples if there are more. With reference draws,
         the table also holds the examples of both samples.
@@ -140,7 +143,7 @@ class Protocol:
             codes: The codes, (n, d).
             factors: The factors, (n, k): integers, or float64 if a factor is continuous or a label is missing (NaN).
             continuous: Whether each factor is continuous. By default all factors are discrete.
-            selection: Which examples of a dataset the rows are. By default they are all of its examples.
+            selection: Which examples of the dataset the rows hold. By default they hold all of its examples.
             periods: The period of each factor, or None for a factor that is not cyclic. By default it is not known
                 which factors are cyclic.
 
@@ -158,7 +161,7 @@ class Protocol:
         return replace(rows, continuous=as_continuous(continuous), periods=None if periods is None else tuple(periods))
 
     def rows_with_zero_codes(self, sizes: Sequence[int], d: int, periods: Sequence[float | None] | None = None) -> Rows:
-        """Return the samples of a grid of factors, with d latents that are all zero. `periods` are those of `rows`.
+        """Return the samples of a grid of factors, with d latents that are all zero. `periods` is as in `rows`.
 
         Use `Rows.with_codes` to replace the zeros by other codes.
 
@@ -177,7 +180,7 @@ def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str
 
 
 def sample_sentences(samples: Iterable[tuple[int, int, str]]) -> list[str]:
-    """Return one sentence for each different sample, given as its numbers of training and test rows and its draws.
+    """Return one sentence for each different sample: its number of training rows, number of test rows, and draws.
 
     >>> sample_sentences([(60, 30, "disjoint"), (60, 30, "disjoint")])
     ['Metrics are fitted on 60 rows and tested on 30 rows (no row is in both sets).']

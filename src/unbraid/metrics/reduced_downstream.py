@@ -45,7 +45,7 @@ def reduced_downstream(
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
     limited to [0, 1], takes the place of the accuracy. The training rows of each factor are the first `size` rows that
-    have a label of this factor.
+    have a label for this factor.
 
     Limitations: The accuracy of the other factors alone does not show copies of latents. It is high if each latent has
     a copy, because nothing is lost by the removal. The accuracy of the reduced factor is high if there are copies, but

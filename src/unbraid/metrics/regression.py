@@ -31,7 +31,7 @@ def explained_variance(predictions: Real[np.ndarray, " n"], values: Real[np.ndar
 
 
 def concordance(predictions: Real[np.ndarray, " n"], values: Real[np.ndarray, " n"]) -> float:
-    r"""Return the probability that the predictions order two rows with different labels as their labels do.
+    r"""Return the probability that two rows with different labels have predictions in the same order as their labels.
 
     .. math:: P(\hat y > \hat y' \mid y > y') + \tfrac12 P(\hat y = \hat y' \mid y > y')
 

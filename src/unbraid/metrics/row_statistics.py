@@ -13,7 +13,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @kernel()
 def row_variances(codes: Array, rows: Array) -> Array:
-    """Return, for each t, the variance (ddof 1) of each latent over rows[t], which is exactly 0 for equal values."""
+    """Return, for each t, the variance (ddof 1) of each latent over rows[t]. It is exactly 0 for equal values."""
     (m, batch), d = rows.shape, codes.shape[1]
     result = np.empty((m, d))
     first, second = np.empty(d), np.empty(d)
@@ -48,7 +48,7 @@ def mean_differences(codes: Array, rows: Array, others: Array) -> Array:
 
 @kernel()
 def pair_hausdorff(codes: Array) -> Array:
-    """Return, for each pair of latents, the squared distance from the product of their values to the joint values.
+    """Return, for each pair of latents, the squared distance of all combinations of their values from those that occur.
 
     It is the largest squared distance of a point (codes[a, i], codes[b, j]) from its nearest row of codes[:, [i, j]].
     """

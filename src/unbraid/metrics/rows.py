@@ -69,7 +69,7 @@ class Rows:
         train: Row numbers of the training sample, which metrics with a test sample receive.
         test: Row numbers of the test sample.
         sample: Row numbers of the sample that metrics without a test sample receive, or None if these metrics receive
-            the training sample. Metrics of the whole table receive no sample.
+            the training sample. Metrics that receive the whole table (see `Trait`) use no sample.
         continuous: Whether each factor is continuous, or None if all factors are discrete.
         periods: The period of each factor, or None for a factor that is not cyclic (see `d_lsbd`). None means that it
             is not known which factors are cyclic.
@@ -117,7 +117,7 @@ class Rows:
 
     @property
     def missing(self) -> bool:
-        """Whether a label is missing, that is, NaN."""
+        """Whether any label is missing, that is, NaN."""
         return self.factors.dtype.kind == "f" and bool(np.isnan(self.factors).any())
 
     def identity(self, name: str, seed: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def sap(
 
     Continuous factors: As in the paper, :math:`S_{ij}` of a continuous factor is the coefficient of determination of a
     linear regression on one latent, which equals the squared correlation. A perfect representation scores 1. For each
-    factor, only the rows that have a label of it are used. ``continuous=True`` treats all factors as continuous and
+    factor, only the rows that have a label for it are used. ``continuous=True`` treats all factors as continuous and
     calls the score `SAP_score_continuous`, as in published tables.
 
     Limitations: Duplicated latents score 0, however informative they are. A factor with many values scores low, however

@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 
 from unbraid.metrics.arrays import Codes, as_codes, input_error
 
-DEBIASED_ROWS = 4  # the unbiased estimator divides by n (n - 3)
+DEBIASED_ROWS = 4  # minimum number of rows n, because the unbiased estimator divides by n (n - 3)
 
 
 def linear_cka(a: Codes, b: Codes) -> float:
@@ -18,11 +18,11 @@ def linear_cka(a: Codes, b: Codes) -> float:
 
     .. math:: \frac{\|A'B\|_F^2}{\|A'A\|_F \, \|B'B\|_F}
 
-    where A and B are the codes with the mean of each column subtracted.
+    where A and B are the codes with the mean of each column subtracted, and A' is the transpose of A.
 
     The score lies in [0, 1]. 0 means that no latent of one model correlates with a latent of the other. 1 means that
-    the codes are equal up to a rotation or reflection, a shift and one common scale. The score is NaN if all codes of
-    a model are constant.
+    the codes are equal up to a rotation or reflection, a shift and one common scale. The score is NaN if all codes of a
+    model are constant.
 
     Limitations: The score does not say whether single latents agree, because a rotation does not change it. Latents
     with a large variance dominate it. Codes that are unrelated score about d / n and not 0, see `debiased_cka`.
@@ -180,7 +180,7 @@ def linear_r2(a: Codes, b: Codes, test_a: Codes, test_b: Codes) -> float:
     The linear map f is fitted to `a` and `b`. The sums run over the rows of `test_a` and `test_b`, and :math:`\bar b`
     is the mean of `test_b`.
 
-    The score is at most 1, which means that the codes b are a linear function of the codes a. About 0 means that the
+    The score is at most 1. 1 means that the codes b are a linear function of the codes a. A score near 0 means that the
     codes a do not help to predict the codes b. The score is NaN if all test codes b are constant. The score is not
     symmetric. If the first model encodes more than the second, its codes predict those of the second model better than
     the other way round.

@@ -34,7 +34,7 @@ def snc(
     fewer latents than factors, the most frequent value is predicted for the factors without a latent.
 
     Continuous factors: A continuous factor is divided into 10 classes with equal counts in the training examples. For
-    each factor, only the rows that have a label of this factor are used.
+    each factor, only the rows that have a label for this factor are used.
 
     Limitations: The bins have equal counts, so the score of a factor with unequally frequent values is below 1 even for
     perfect codes. The score is not corrected for chance.

@@ -45,10 +45,10 @@ def strong_downstream(
     0 means that the shift does not matter, and a gap of 1 means that no prediction is correct after the shift. The gap
     is negative if predictions are better after the shift, and 0 if the accuracy without the shift is 0.
 
-    The arrays must hold the whole table and not a sample of it. If fewer than `train` rows have the value
-    :math:`a_e`, all of them are used. A value that occurs in one row only is never drawn. The rows for testing
-    are different from those for training. With ``draws="reference"``, there are always `train` and `test` rows, which
-    are drawn with replacement, and without the shift a row can occur both in training and in testing.
+    The arrays must hold the whole dataset and not a sample of it. If fewer than `train` rows have the value
+    :math:`a_e`, all of them are used. A value that occurs in one row only is never drawn. The rows for testing are
+    different from those for training. With ``draws="reference"``, there are always `train` and `test` rows, which are
+    drawn with replacement, and without the shift a row can occur both in training and in testing.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
     limited to [0, 1], replaces the accuracy. A continuous factor :math:`l_e` is sorted into 10 bins with
@@ -66,7 +66,7 @@ def strong_downstream(
     Reference: disentanglement_lib, the library of Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.

@@ -38,7 +38,7 @@ def udr(
     method: str = "lasso",
     threshold: int | float = 0.01,
 ) -> Ranking:
-    r"""Rank models without labels by how closely the latents of each model match those of the others one to one.
+    r"""Rank models, without labels, by how closely the latents of each model match those of the others one to one.
 
     .. math:: \mathrm{median}_{i \ne j} \; \tfrac12 \left( \mathrm{mean}_b \frac{\max_a R_{ab}^2}{\sum_a R_{ab}}
         + \mathrm{mean}_a \frac{\max_b R_{ab}^2}{\sum_b R_{ab}} \right)
@@ -162,8 +162,8 @@ def lasso(
 
     .. math:: \min_w \tfrac12 w' G w - w' g + \alpha \|w\|_1
 
-    The problem is solved for each column g of `cross`, by coordinate descent over all columns at once, until no weight
-    changes by more than `tolerance`. Inputs with variance 0 have weight 0.
+    G is `gram`. The problem is solved for each column g of `cross`, by coordinate descent over all columns at once,
+    until no weight changes by more than `tolerance`. Inputs with variance 0 have weight 0.
 
     >>> lasso(np.eye(2), np.array([[0.5], [-0.05]]), 0.1).tolist()
     [[0.4], [0.0]]

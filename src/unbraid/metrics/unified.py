@@ -45,14 +45,15 @@ def unified(
     `max_precision` is the maximum of the precision over all thresholds. `area_precision` is the integral of the
     precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
 
-    For the aggregations of DCI and for modularity, 0 means that each latent (for completeness, each factor) is related
-    to everything equally, and 1 means that it is related to one factor (one latent) only. `mig`, `sap` and
-    `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and at most the
-    number of latents. It equals the number of factors if, at some threshold, each factor is in a component of its own.
+    For the disentanglement of DCI and for modularity, 0 means that each latent is equally related to all factors, and 1
+    means that it is related to one factor only. For completeness, the same holds with latents and factors exchanged.
+    `mig`, `sap` and `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and
+    at most the number of latents. It equals the number of factors if, at some threshold, each factor is in a component
+    of its own.
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
     factor, and the squared correlation takes the place of the accuracy, as in `dci`, `mig` and `sap`. For each factor,
-    only the rows that have a label of this factor are used.
+    only the rows that have a label for this factor are used.
 
     Limitations: Each matrix has the limitations of the metric that it comes from. The accuracies of linear SVMs are
     above 0 even for latents without information, so `accuracy_svm:dci_completeness` is near 0 for most representations.

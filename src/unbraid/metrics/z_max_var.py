@@ -24,7 +24,7 @@ def z_max_var(
     prune: int | float = 0.05,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure how accurately a majority vote identifies the only factor that varies from the latent that varies most.
+    r"""Measure how accurately the latent that varies most identifies, by majority vote, the only factor that varies.
 
     .. math:: \frac{1}{\text{test}} \sum_t \left[ v(i_t) = j_t \right], \quad
         i_t = \arg\max_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}, \quad
@@ -32,34 +32,33 @@ def z_max_var(
 
     For each vote t, a factor :math:`j_t` is drawn, and `batch` rows are drawn that have the same values of all other
     factors. The vote goes to the latent :math:`i_t` whose variance over these rows is largest relative to its variance
-    over the whole table. :math:`v(i)` is the factor that varied most often in the training votes for latent i.
+    over all rows. :math:`v(i)` is the factor that varied most often in the training votes for latent i.
 
     The score lies in [0, 1]. 1 means that for every factor there is a latent that varies most if and only if this
     factor varies. Random guessing scores 1/k. 0 means that no latent is active.
 
-    The arrays must hold the whole table and not a sample of it. A combination of values of the other factors is used if
-    at least half of the values of factor :math:`j_t` occur with it. If there are fewer than `batch` rows, rows are
-    repeated. Training votes draw from one half of the rows and test votes from the other half, so no row is used for
-    both. In each half, at least two values of factor :math:`j_t` must remain. With ``draws="reference"``, all votes
-    draw from all rows.
+    The arrays must hold the whole dataset and not a sample of it. A combination of values of the other factors is used
+    if at least half of the values of factor :math:`j_t` occur with it. If a combination has fewer than `batch` rows,
+    rows are repeated. Training votes draw from one half of the rows and test votes from the other half, so no row is
+    used for both. In each half, at least two values of factor :math:`j_t` must remain. With ``draws="reference"``, all
+    votes draw from all rows.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The other factors are fixed within
-    their bins. Only rows that have a label of every factor are used.
+    their bins. Only rows that have a label for every factor are used.
 
     Limitations: A latent that holds noise varies in every batch, so it gets votes for all factors and lowers the score.
     A rotated representation may score high, because the latent that varies most may still identify the factor. The
     score needs rows that differ in one factor only, which tables of random continuous factors rarely hold if there are
     more than three factors.
 
-    Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from the whole table. The score is the accuracy, as
-    in the paper. The implementation of Carbonneau et al. (2022), arXiv:2012.09276, returns (accuracy - 1/k) / (1 -
-    1/k). It draws batches of 200 rows and also uses combinations with only 2 rows. Its numbers of votes are the
-    defaults here.
+    Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from all rows. The score is the accuracy, as in the
+    paper. The implementation of Carbonneau et al. (2022), arXiv:2012.09276, returns (accuracy - 1/k) / (1 - 1/k). It
+    draws batches of 200 rows and also uses combinations with only 2 rows. Its numbers of votes are the defaults here.
 
     Reference: Kim et al. (2019), arXiv:1902.01568. Latents are active under the same condition as in `factor_vae`.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        codes: Array of shape (n, d), the codes of the whole dataset, one row per example and one column per latent.
         factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.

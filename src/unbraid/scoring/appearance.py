@@ -1,4 +1,7 @@
-"""Measure how well codes separate appearance from perspective, by predicting factors from parts of the codes."""
+"""Measure how well codes separate appearance from perspective, by predicting factors from parts of the codes.
+
+The appearance is what an object looks like. The perspective is how it is seen: its rotation, shift or deformation.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,9 @@ def separation(
     .. math:: D = \frac12 \left[ \frac1{|F_A|} \sum_{f \in F_A} t(f|A) - t(f|P)
               + \frac1{|F_P|} \sum_{f \in F_P} t(f|P) - t(f|A) \right]
 
-    t is `predictability`, A are the columns that represent the appearance, and P are the other columns. The definition
-    is our own, because Detlefsen & Hauberg (2019) do not publish how their score is computed.
+    A are the columns that represent the appearance, P are the other columns, and t(f|A) is the `predictability` of
+    factor f from the columns A. The definition is our own, because Detlefsen & Hauberg (2019) do not publish how their
+    score is computed.
 
     Args:
         codes: Codes of n examples, (n, d).

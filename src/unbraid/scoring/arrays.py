@@ -41,7 +41,7 @@ def score_arrays(
         discrete: Names of factors whose values are classes. A factor that is named in neither argument is continuous if
             it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning says so.
         protocol: Defines which rows the metrics use.
-        label: The label of the returned dictionary.
+        label: The value of `label` in the returned dictionary.
         quiet: Whether to hide the progress bar.
 
     Returns:

@@ -30,8 +30,8 @@ def rank_by_centrality(
 ) -> list[float]:
     """Return the ModelCentrality of each run of a group (see `model_centrality`).
 
-    Each run decodes groups of 20 latent vectors from the prior that share the value of one latent. All other runs, or
-    `partners` randomly chosen ones if there are more, encode the decoded examples.
+    Each run decodes groups of 20 latent vectors. The vectors of a group are drawn from the prior and share the value of
+    one latent. All other runs, or `partners` randomly chosen ones if there are more, encode the decoded examples.
 
     Args:
         group: At least two runs of methods with a decoder and a normal prior.
@@ -71,8 +71,8 @@ def check_decodes_prior(run: Run) -> None:
 def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
     """Return the other runs with which each of n runs is compared.
 
-    These are all others if there are at most `partners`. Otherwise the runs are arranged on a circle in random order,
-    and each run is compared with its `partners` nearest neighbours, half of them on each side.
+    These are all other runs if there are at most `partners` of them. Otherwise the runs are arranged on a circle in
+    random order, and each run is compared with its `partners` nearest neighbours, half of them on each side.
 
     >>> choose_partners(3, 4, 0)
     [[1, 2], [0, 2], [0, 1]]
@@ -86,7 +86,7 @@ def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
 
 
 def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
-    """Draw g groups of n latent vectors, (g, n, d), and return also the index of the latent that each group shares.
+    """Draw g groups of n latent vectors. Return them, (g, n, d), and the index of the latent that each group shares.
 
     All latents are standard normal. Within a group, the value of the shared latent is the same. Raise a UserError if
     there are fewer than two groups per latent.

@@ -81,8 +81,10 @@ def factor_gaps(
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    The result is empty if there is only one latent, because a gap needs two. The mean of the gaps differs slightly from
-    the metric `mig` of the same run, which uses a different sample of the same number of examples.
+    :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor j, I is the
+    mutual information and H is the entropy. The result is empty if there is only one latent, because a gap needs two.
+    The mean of the gaps differs slightly from the metric `mig` of the same run, which uses a different sample of the
+    same number of examples.
     """
     flags = as_flags(continuous, len(names))
     varying = varying_columns(factors)
@@ -98,7 +100,7 @@ def varying_columns(factors: Any) -> list[int]:
 
 
 def count_active_latents(variances: Any, data: FactorData) -> dict[str, float]:
-    r"""Count the active latents, :math:`E_x[\sigma^2(x)] < 0.8`, and the factors that vary in the data.
+    r"""Count the active latents, whose mean posterior variance is below 0.8, and the factors that vary in the data.
 
     Args:
         variances: Mean posterior variance of each latent, (d,), or None for a method without a normal posterior.

@@ -37,7 +37,7 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        sides: One side per folder, or per value of the settings in `between`.
+        sides: The groups of runs that are compared: one per folder, or one per value of the settings in `between`.
         metrics: The metrics that were compared.
         tests: One `Difference` for each pair of sides and each metric that could be tested.
         remarks: Sentences about missing scores and other limits of the comparison.

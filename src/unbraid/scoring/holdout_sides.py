@@ -20,7 +20,7 @@ from unbraid.scoring.reconstruction import decoding_error
 from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.score import load_datasets, score_runs
 
-MIN_READOUT_ROWS = 4  # of the training side; the map is fitted to half of them
+MIN_READOUT_ROWS = 4  # minimum number of rows of the training side. The map is fitted to half of them.
 TITLES = dict(zip(SIDES, ("training", "held out"), strict=True))
 
 

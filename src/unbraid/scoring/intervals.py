@@ -17,7 +17,8 @@ def mean_interval(values: Sequence[float] | Any) -> Interval:
 
     .. math:: \bar x \pm t_{n-1}\, s / \sqrt n
 
-    The interval assumes that the values are independent and approximately normal.
+    s is the standard deviation (ddof 1), and :math:`t_{n-1}` is the 97.5% quantile of Student's t distribution with
+    :math:`n-1` degrees of freedom. The interval assumes that the values are independent and approximately normal.
 
     >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0])]
     [-0.484, 4.484]

@@ -22,7 +22,7 @@ SAMPLES_PER_BATCH = 8_192  # maximum number of samples that are decoded together
 
 @torch.no_grad()
 def log_weights(run: Run, x: Tensor, samples: int, noise: Noise) -> Float[Tensor, "b s"]:
-    r"""Compute the log weights :math:`\log p(x|z) p(z) / q(z|x)` of samples z of q, (examples, samples)."""
+    r"""Return the log weights :math:`\log p(x|z) p(z) / q(z|x)` of posterior samples z, (examples, samples)."""
     repeated = x.repeat_interleave(samples, 0)
     z, ratio = run.spec.method.posterior_sample(run.net, repeated, noise)
     weights: Tensor = (-run.net.nll(repeated, z) - ratio).unflatten(0, (len(x), samples))

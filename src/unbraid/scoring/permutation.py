@@ -56,9 +56,10 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
     .. math:: p_j = P_\pi(|d_j^\pi| \ge |d_j|), \quad
         p_j^{all} = P_\pi(\max_k |d_k^\pi| / s_k \ge |d_j| / s_j)
 
-    :math:`d^\pi` are the differences of the means when runs are assigned to the groups at random, and :math:`s_k` is
-    the root mean square of :math:`d_k^\pi`. The second p-value controls the probability of any false positive among
-    the m scores, even if the scores depend on each other. Both p-values are two-sided.
+    :math:`d_j` is the observed difference of the means of score j, :math:`d^\pi` are the differences when runs are
+    assigned to the groups at random, and :math:`s_k` is the root mean square of :math:`d_k^\pi`. The second p-value
+    controls the probability of any false positive among the m scores, even if the scores depend on each other. Both
+    p-values are two-sided.
 
     Reference: Westfall & Young (1993), "Resampling-based multiple testing".
 

@@ -14,7 +14,7 @@ MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that ma
 
 
 def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
-    """Return the fields (estimator, sample sizes, versions and so on) in which the scores of a metric differ."""
+    """Return the fields (estimator, sample sizes, versions and so on) in which the records of a metric differ."""
     records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
     methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]
     return next((fields for other in methods[1:] if (fields := differences(methods[0], other))), {})

@@ -20,7 +20,8 @@ RANKING = {  # the columns of `select`
     "model centrality": "model_centrality",
     "pipe": "pipe",
 }
-GENERALISATION = {"reconstruction error": "reconstruction_error", "readout R2": "readout_r2"}  # of both sides
+# The columns that `score` adds if `sides` is true.
+GENERALISATION = {"reconstruction error": "reconstruction_error", "readout R2": "readout_r2"}
 Row = dict[str, Any]
 
 

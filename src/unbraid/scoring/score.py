@@ -1,6 +1,7 @@
 """Score trained runs. Examples are encoded once per run, and metrics are computed from the codes on all cores.
 
-Scoring codes and factors does not need torch, so modules that import it are imported where runs are scored.
+Scoring codes and factors does not need torch. Modules that import torch are therefore imported only inside the
+functions that score runs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def score(
 
     Args:
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            A run that is given twice has one row. None scores `codes` and `factors`.
+            A run that is given twice has one row. By default `codes` and `factors` are scored instead of runs.
         metrics: Names of metrics, as a list or separated by commas, or "all". By default
             `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
             named here, and is left out with a warning otherwise.

@@ -25,7 +25,7 @@ from unbraid.scoring.score import describe_run, load_datasets, scorable_runs
 
 CRITERIA = ("udr", "model_centrality", "pipe")
 GROUPINGS = ("settings", "data")
-MAX_PARTNERS = 50  # an even number: how many other runs `select` compares a run with at most
+MAX_PARTNERS = 50  # maximum number of other runs with which `select` compares a run, an even number
 INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
 
 
@@ -50,11 +50,11 @@ def select(
       those of other runs one to one. Only informative latents are compared, that is, latents whose mean KL from the
       prior exceeds 0.01 nats. For methods without a KL per latent (see `Method.information`), all latents are compared.
     - "model_centrality" is the mean FactorVAE score of other runs on examples that a run decodes, and of the run on
-      examples that the others decode, with the latents as factors (`unbraid.metrics.model_centrality`). It needs a
-      decoder and a normal prior.
+      examples that the others decode. The latents of the run that decodes are the factors. This criterion needs a
+      decoder and a normal prior (`unbraid.metrics.model_centrality`).
     - "pipe" trains a classifier to tell reconstructions from decoded latents that are drawn independently
-      (`unbraid.scoring.pipe.pipe`). A run is judged alone. It needs a decoder. On one core, it
-      takes about 15 s per run for the images of `sprites` (32x32 pixels).
+      (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about 15 s
+      per run for the images of `sprites` (32x32 pixels).
 
     UDR and ModelCentrality measure agreement, so a shared mistake scores high. PIPE is a necessary condition only: a
     run that encodes nothing has the highest score.
@@ -228,7 +228,7 @@ def rank_large_group(
     report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> list[tuple[float, int]]:
-    """Return the UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1.
+    """Return UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1 runs.
 
     The runs are put on a circle in random order. Each is compared with the `MAX_PARTNERS` nearest others, half of them
     on each side. Codes are in memory only while they are compared.

@@ -34,7 +34,7 @@ class ScoredRun:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The model of an adopted run, or the id of another run, and the data. Equal runs have equal identities."""
+        """The digest of an adopted model, or the id of any other run, together with the name of the data."""
         return self.settings.get("model", self.run.spec.id), self.run.spec.data
 
     def value(self, metric: str) -> float | None:

@@ -45,7 +45,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         latents: The number of latent dimensions.
         steps: The number of training steps.
         batch: The number of examples per step. They are drawn with replacement.
-        learning_rate: The learning rate of Adam. None means that of the method, which is 1e-4 for most methods.
+        learning_rate: The learning rate of Adam. None means the default of the method, which is 1e-4 for most methods.
         net: The network, as in `unbraid.train`. Default: `locatello` for images and `mlp` for vectors.
         likelihood: "bernoulli", "gaussian" (variance 1) or "normal" (variance 0.1). Default: `bernoulli` for images and
             `gaussian` for vectors.
@@ -58,8 +58,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     Attributes:
         run_: The trained `unbraid.Run`. It can be passed to `unbraid.score`, `traverse`, `report` and `export`. It
-            keeps X, and y as factors. A pickled estimator does not contain them, so pass them as `data=` after loading
-            one.
+            keeps X, and y as factors. A pickled estimator does not contain them. After unpickling, pass the data to
+            these functions as `data=`.
         n_features_in_: The number of columns of X.
         feature_names_in_: The names of the columns of X, if it was a data frame with names.
 
@@ -164,9 +164,9 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             X: Examples, (n, d).
 
         Returns:
-            Codes, (n, latents), of the type of X. The network `mlp` also computes them in this type. In float64, the
-            other rows have no visible effect on the code of a row, not even by rounding. The codes of a few methods
-            have another number of columns.
+            Codes, (n, latents), with the dtype of X. The codes of a few methods have another number of columns. The
+            network `mlp` also computes in this dtype. In float64, the code of a row does not visibly depend on the
+            other rows of X, not even through rounding.
         """
         check_is_fitted(self, "run_")
         X = validate_data(self, X, dtype=FLOATS, reset=False)
@@ -179,7 +179,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             X: Codes, (n, latents).
 
         Returns:
-            The means of p(x|z), (n, d), of the type of X.
+            The means of p(x|z), (n, d), with the dtype of X.
 
         Raises:
             ValueError: If the codes have the wrong shape, or if the method has no decoder for its codes.
@@ -227,7 +227,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @torch.no_grad()
     def _codes(self, X: Any) -> Any:
-        """Return the default codes of examples. The network `mlp` computes them in the type of X."""
+        """Return the default codes of examples. The network `mlp` computes them in the dtype of X."""
         run = self.run_
         double = X.dtype == np.float64 and run.spec.net == "mlp" and run.device.type != "mps"  # mps has no float64
         net = copy.deepcopy(run.net).double() if double else run.net
@@ -253,7 +253,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return from_arrays(self._examples(X), factors, layout=layout, device=self.device)
 
     def _with_factors(self, data: OwnData, X: Any, y: Any) -> OwnData:
-        """Return the data with the labels y as factors, or without factors if y cannot be labels."""
+        """Return the data with the labels y as factors, or without factors if y cannot be used as labels."""
         if y is None:
             return data
         with without_announcements(), contextlib.suppress(UserError):

@@ -22,7 +22,7 @@ Key = tuple[str | int, ...]
 
 
 class Recorded(BaseException):
-    """Ends the `fit` of an estimator whose job was recorded. No `except Exception` of a meta-estimator catches it."""
+    """Ends the `fit` of an estimator whose job was recorded. No `except Exception` in a meta-estimator catches it."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def train_together(jobs: Sequence[TrainingJob], quiet: bool = True) -> dict[Key,
     for group in groups.values():
         runs = train_specs([job.spec for job in group], group[0].data, group[0].builder, quiet=quiet)
         for job, run in zip(group, runs, strict=True):
-            run.data = None  # an estimator does not keep its training data
+            run.data = None  # each estimator that uses the run sets its own data
             trained[job.key] = run
     return trained
 

@@ -71,9 +71,11 @@ class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
     with other numbers of latents, steps or examples per batch form stacks of their own. The scores are the same as
     those of scikit-learn's class up to rounding.
 
-    The estimator is a `VAE`, or contains one, as a pipeline does. The steps before it are fitted twice. `random_state`
-    of the `VAE` must be an integer, so that both fits refer to the same run. `fit_time` in `cv_results_` does not
-    include the training. All arguments are those of scikit-learn, but `n_jobs` must be None or 1.
+    The estimator is a `VAE`, or contains one, as a pipeline does. Every candidate is fitted in two passes: the first
+    collects the runs to train, and the second is the search of scikit-learn. The steps of a pipeline before the `VAE`
+    are therefore fitted twice, and `random_state` of the `VAE` must be an integer, so that both passes refer to the
+    same run. `fit_time` in `cv_results_` does not include the training. All arguments are those of scikit-learn, but
+    `n_jobs` must be None or 1.
 
     >>> import numpy as np
     >>> from unbraid.sklearn import VAE

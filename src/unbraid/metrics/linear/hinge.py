@@ -1,6 +1,7 @@
 """Compiled linear classifiers on one latent with squared hinge loss.
 
-The values are sorted, so a Newton step needs only four binary searches.
+The values are sorted and their prefix sums are known. The sums for a Newton step therefore take only three binary
+searches.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> Non
 
 @kernel()
 def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: float) -> float:
-    """Return the penalised squared hinge loss of a line."""
+    """Return the penalised squared hinge loss of the line w x + b."""
     total = 0.5 * (w * w + b * b)
     for side, cost, sign in ((0, own_cost, -1.0), (1, other_cost, 1.0)):
         count, first, second = sums[side]
@@ -133,7 +134,7 @@ def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Arra
 
 @kernel()
 def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """Count the rows for which the line of their own class is the highest. Of equal lines, the first is predicted."""
+    """Count the rows for which the line of their own class is the highest. If lines tie, the first one is highest."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]

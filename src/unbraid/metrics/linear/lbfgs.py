@@ -21,8 +21,8 @@ MAX_EVALUATIONS = 50  # maximum number of loss evaluations in one line search
 GRADIENT_TOLERANCE = 1e-4  # stop if no entry of the gradient is larger
 EPSILON = 2.0**-52
 DECREASE_TOLERANCE = 64 * EPSILON  # stop if the relative decrease of the loss is smaller
-# A step is accepted if loss and slope decrease enough (strong Wolfe conditions with these two constants), or if the
-# relative width of the bracket is at most MIN_BRACKET.
+# A step is accepted if loss and slope decrease enough (the strong Wolfe conditions, with the constants
+# SUFFICIENT_DECREASE and CURVATURE), or if the relative width of the bracket is at most MIN_BRACKET.
 SUFFICIENT_DECREASE, CURVATURE, MIN_BRACKET = 1e-3, 0.9, 0.1
 MAX_STEP = 1e10
 
@@ -179,7 +179,10 @@ def _search_direction(
 
 @kernel()
 def minimise(w: Array, problem: Any, iterations: int) -> int:
-    """Minimise the loss of `problem` over the flat weights w, in place, and return the number of iterations."""
+    """Minimise the loss over the flat weights w, in place, and return the number of iterations.
+
+    `problem` holds the arguments x, rows, sums, penalty and zero of `loss_gradient`.
+    """
     g, d, start, old = np.empty_like(w), np.empty_like(w), np.empty_like(w), np.empty_like(w)
     steps, changes, products = np.empty((MEMORY, len(w))), np.empty((MEMORY, len(w))), np.empty(MEMORY)
     first = count = iteration = 0
@@ -213,7 +216,8 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
 def regularisation_path(w: Array, x: Array, rows: int, sums: Array, Cs: Array, zero: bool, iterations: int) -> Array:
     """Fit the weights for each C in turn, and return them.
 
-    The first fit starts from w. Each later fit starts from the weights of the previous one.
+    The first fit starts from w. Each later fit starts from the weights of the previous one. See `loss_gradient` for the
+    other arguments.
     """
     weights = np.empty((len(Cs), len(w)))
     for i in range(len(Cs)):

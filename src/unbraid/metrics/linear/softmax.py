@@ -114,9 +114,9 @@ def _sum_log_norms(top: Array, norm: Array) -> float:
 
 @kernel()
 def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array, penalty: float, zero: bool) -> float:
-    """Return the mean log-loss of the weights in `flat`, and write its gradient to `gradient`.
+    """Return the mean log-loss plus the penalty of the weights in `flat`, and write the gradient to `gradient`.
 
-    Both are flattened matrices of shape (k, d + 1). The last column holds the intercepts.
+    `flat` and `gradient` are flattened matrices of shape (k, d + 1). The last column holds the intercepts.
 
     Args:
         flat: Weights of k classes.

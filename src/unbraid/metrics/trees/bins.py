@@ -27,7 +27,7 @@ class Trees(NamedTuple):
     """All trees of a fit, indexed by stage and class."""
 
     feature: Array  # (stages, k, 7): the column that each inner node compares
-    threshold: Array  # (stages, k, 7): rows above it go right, and it is infinite if the node is not cut
+    threshold: Array  # (stages, k, 7): rows with a larger value go right. Infinite if the node is not cut.
     value: Array  # (stages, k, 8): the value that each leaf adds to the score of the class
     importance: Array  # (stages, k, d): reduction of the squared error by cuts in each column
 

@@ -47,7 +47,7 @@ class Forest:
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
         r"""Return the fraction of the reduction of the error that is due to cuts in each column.
 
-        Let :math:`g_{ti}` be the reduction of the squared error by the cuts of tree t in column i:
+        Let :math:`g_{ti}` be the reduction of the squared error by the cuts in column i of tree t, one of T trees:
 
         .. math:: \text{mean: } \frac{\sum_t g_{ti}}{\sum_t \sum_l g_{tl}}, \qquad
             \text{per\_tree: } \frac{1}{T} \sum_t \frac{g_{ti}}{\sum_l g_{tl}}
@@ -180,8 +180,8 @@ def grow_trees(
 def numba_threads(work: int) -> Iterator[int]:
     """Limit the number of numba threads to those that have enough work, and yield this number.
 
-    On busy cores, waiting for other threads costs more time than they save. Only one fit runs at a time, because the
-    fallback threading layer of numba ends the process if two threads enter it.
+    If the cores are busy, waiting for additional threads costs more time than these threads save. Only one fit runs at
+    a time, because the fallback threading layer of numba ends the process if two threads enter it.
     """
     from numba import get_num_threads, set_num_threads
 

@@ -1,8 +1,9 @@
 """Search for the best of all cuts of a node. Histograms over bins exclude most cuts from the search.
 
 A histogram holds one int64 per bin: the number of rows, shifted left by `shift` bits, plus the sum of their fixed-point
-residuals. With 10,000 rows, each residual is rounded to 2^-46 of the sum of their absolute values. Such sums are exact
-in any order, so the best cut depends neither on the bins nor on the order of additions.
+residuals. With 10,000 rows, each residual is rounded to 2^-46 of the sum of the absolute values of all residuals. Sums
+of such fixed-point numbers are exact in any order, so the best cut depends neither on the bins nor on the order of
+additions.
 
 A node has W rows, whose residuals have the sum S. A cut with w rows and the sum s on its left lowers the squared error
 by (W s - w S)^2 / (W w (W - w)). The gain of a cut is W times this reduction. The gain is convex in (w, s). The cuts

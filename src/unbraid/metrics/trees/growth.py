@@ -22,7 +22,7 @@ class Workspace(NamedTuple):
     """Buffers that one thread reuses for all its trees."""
 
     hist: Array  # (7, 2, bins): histograms of the inner nodes, for residuals <= 0 and > 0
-    rows: Array  # (n,): row numbers, of which those of one node are contiguous
+    rows: Array  # (n,): row numbers, ordered so that the rows of each node are contiguous
     spare: Array  # (n,): temporary row numbers while the rows of a node are partitioned
     where: Array  # (n,): the node of every row
     perm: Array  # (d,): the random order of columns
@@ -66,7 +66,10 @@ def subtract_histogram(whole: Array, part: Array, rest: Array) -> None:
 
 @kernel()
 def partition_rows(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
-    """Move the rows with column <= low to the front, without changing their order, and return how many there are."""
+    """Move the rows with column <= low to the front, without changing their order, and return how many there are.
+
+    Write the child node of each row to `where`: `left` for the rows at the front, and `left` + 1 for the others.
+    """
     mid = other = np.int64(0)
     for i in rows:
         right = np.int64(column[i] > low)

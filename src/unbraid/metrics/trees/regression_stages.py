@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @kernel()
 def pack_column(residual: Array, scale: Number, shift: Number, packed: Array) -> None:
-    """Write one packed int64 per residual: the count 1 in the high bits, and the fixed-point residual below."""
+    """Write one packed int64 per residual: the count 1 in the high bits, the fixed-point residual in the low bits."""
     one = np.int64(1) << shift
     for i in range(len(residual)):
         packed[i] = one + np.int64(np.floor(residual[i] * scale + 0.5))
