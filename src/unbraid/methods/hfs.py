@@ -17,7 +17,7 @@ POINTS = 100
 
 
 def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Float[Tensor, ""]:
-    r"""Return the distance of the support of each pair of latents from the product of their supports, as a sum.
+    r"""Return the distance between the joint support of two latents and the product of their supports, over all pairs.
 
     .. math:: \sum_{i < j} \max_{(a, c) \in R_{ij}} \min_b\, (z_{ai} - z_{bi})^2 + (z_{cj} - z_{bj})^2
 
@@ -30,7 +30,7 @@ def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Flo
         rows: The entries of R: the examples a and c of n points, for each of the p = d (d - 1) / 2 pairs of latents.
 
     Returns:
-        The sum over pairs.
+        The sum of the distances over all pairs of latents.
     """
     first, second = torch.triu_indices(z.shape[1], z.shape[1], 1, device=z.device)
     joint = torch.stack([z[:, first], z[:, second]], 2)

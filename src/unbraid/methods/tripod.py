@@ -17,7 +17,7 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 DIRECTIONS = 2  # number of random directions of each kind (signs and normal), per example and step
-SMALLEST_STD = 1e-6  # standard deviation of latents that do not vary
+SMALLEST_STD = 1e-6  # standard deviation that is used for latents that do not vary
 SMALLEST_SUM = 1e-10  # added to the sum of squared derivatives, which is 0 for a linear decoder
 
 
@@ -94,8 +94,8 @@ class Tripod(FSQ):
     paper. P is computed from the decoded means and is one ratio for the whole batch. The authors' code instead adds the
     penalties of four inner layers of the decoder. It averages the ratios of single examples, which are sometimes very
     large, because each is estimated from two directions. In the authors' code, marginal densities have the bandwidths
-    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`, and each element of the gradient is limited
-    to an absolute value of 1.
+    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits each element
+    of the gradient to an absolute value of 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
     learning", arXiv:2404.10282.
     """
