@@ -31,8 +31,9 @@ class DiffusionVAE(CurvedMethod):
 
     The latent space is a manifold Z of dimension d with a uniform prior. The posterior q is the distribution of a
     Brownian motion on Z (the heat kernel of half the Laplacian) that starts at :math:`P(\mu(x))` and runs for a time
-    t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`. P is the projection to Z, Sc is
-    the scalar curvature, and :math:`\mu` is the mean that the encoder outputs.
+    t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`, where :math:`\epsilon` is
+    standard normal noise. P is the projection to Z, Sc is the scalar curvature, and :math:`\mu` is the mean that the
+    encoder outputs.
 
     The average h of the encoder's log variances determines the time. With `time` set to "bounded", :math:`\log t` is
     linear in :math:`\tanh h` and lies between `log_t_min` and `log_t_max`. It may saturate at a bound. With "free",

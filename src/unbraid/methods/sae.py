@@ -88,10 +88,10 @@ class SAE(AE):
 
     .. math:: E_x\big[-\log p(x|z) + \lambda S(z)\big], \quad \hat x = \sum_j z_j d_j + b, \quad z = \phi(W x + c)
 
-    The latents of the run are the features, usually many more than the values of an example. The activation
-    :math:`\phi` and the penalty S are:
+    The latents of the run are the features, usually many more than the values of an example. The decoder vector of
+    feature j is :math:`d_j`. With :math:`h = W x + c`, the activation :math:`\phi(h)` and the penalty S are:
 
-    - "topk": :math:`\phi` keeps the `k` largest entries, if they are positive, and there is no penalty.
+    - "topk": :math:`\phi` keeps the `k` largest entries of h, if they are positive, and there is no penalty.
     - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not decrease if z is
       divided by a number and the decoder vectors are multiplied by it.
     - "jumprelu": :math:`\phi = h\, 1[h > \theta]` with learned thresholds :math:`\theta_j > 0`, and S is the number of
