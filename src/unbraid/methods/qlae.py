@@ -41,8 +41,8 @@ class QLAE(QuantisedAE):
     latents as factors. Neither the weight decay nor a limit on the gradient norm applies to the learned values in
     :math:`V_j`.
 
-    Deviations: the paper's code has no weight decay on biases. It limits each element of the gradient to an absolute
-    value of 1, which rarely has an effect, because its loss is a mean over pixels.
+    Deviations: the paper's code has no weight decay on biases. It limits each element of the gradient of its loss,
+    which is a mean over pixels, to an absolute value of 1. This rarely has an effect.
     Reference: Hsu et al. (2023), "Disentanglement via latent quantization", arXiv:2305.18378, section 3.
     """
 
