@@ -77,7 +77,7 @@ def test_a_batch_has_as_many_labelled_examples_as_others(sprites: FactorData) ->
 @pytest.mark.parametrize(
     ("method", "data", "latents", "message"),
     [
-        (LSBDVAE(circles=3), SMALL, 6, "as many cyclic factors. square_torus.* has 2"),
+        (LSBDVAE(circles=3), SMALL, 6, r"at least 3 cyclic factor\(s\). square_torus.* has 2"),
         (LSBDVAE(), "toy", 6, "toy has 0"),
         (LSBDVAE(circles=2), SMALL, 3, "needs at least 4 latents. Got 3"),
     ],

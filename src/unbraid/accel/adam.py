@@ -23,7 +23,7 @@ class Adam:
         beta1: Decay rate of the running mean of the gradient.
         beta2: Decay rate of the running mean of the squared gradient.
         epsilon: Number that is added to the divisor.
-        regularised: Whether the weight decay and the limit of the gradient apply to the parameter.
+        regularised: Whether weight decay and gradient clipping apply to the parameter.
     """
 
     learning_rate: Hyper
@@ -92,4 +92,4 @@ def adam_step(
     divisor = (
         torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
     )
-    row.addcdiv_(moment1, divisor, value=-1)  # with a learning rate of 0, the divisor is infinite
+    row.addcdiv_(moment1, divisor, value=-1)  # with a learning rate of 0, the divisor is infinite and nothing changes

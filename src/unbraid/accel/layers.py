@@ -159,7 +159,7 @@ class ConvTranspose(nn.ConvTranspose2d):
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # the size is always doubled
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # output_size is ignored
         dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         bias = cast(Tensor, self.bias)
         bias = bias if self.out_channels <= MAX_IMAGE_CHANNELS else bias.to(dtype)

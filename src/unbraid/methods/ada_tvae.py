@@ -69,9 +69,9 @@ class AdaTVAE(TripletVAE):
     most, so that each factor is encoded in few latents. The option `norm` is the distance: the sum of absolute
     differences ("l1"), or of their squares ("squared").
 
-    At the start of training the method is a triplet VAE. `share` falls linearly from 1 to its value, and r rises from 0
-    to its value, over the first part of the training. The length of this part, as a fraction of the training
-    steps, is `ramp`.
+    At the start of training the method is a triplet VAE. Over the first part of the training, the weight of unchanged
+    latents falls linearly from 1 to `share`, and r rises linearly from 0 to `ratio`. The length of this part, as a
+    fraction of the training steps, is `ramp`.
 
     Deviations: in the library disent, schedules are configured separately from the method. Here they belong to the
     method, and their default is that of disent's configuration "adanegtvae_up_all". The default weights are those of

@@ -33,7 +33,7 @@ def doubled_kl(q1: Gaussian, q2: Gaussian) -> Float[Tensor, "n d"]:
 
 
 def mark_above_midpoint(delta: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
-    r"""Return a mask of the latents of each pair whose :math:`\delta` is at or above the midpoint of its range.
+    r"""Return a mask of the latents whose :math:`\delta` is in the upper half of its range over the latents of a pair.
 
     .. math:: \delta_j \ge (\min_i \delta_i + \max_i \delta_i) / 2
 
@@ -101,9 +101,9 @@ class AdaGVAE(Method):
     does not average latent i if factor i changed. "count" and "factors" use supervision that the images do not contain.
 
     Deviations: the paper defines :math:`\delta` as the KL, and the reference implementation as twice the KL. The result
-    is the same. Both compute it only from the first image to its partner, so the order of a pair can matter. The
-    reference implementation has no counterpart of "count". In its counterpart of "factors", the method is given only
-    one of the changed factors, and only the latent of that factor is not averaged.
+    is the same. Both use the KL in one direction only, of the first image's posterior from its partner's posterior, so
+    the order of a pair can matter. The reference implementation has no counterpart of "count". In its counterpart of
+    "factors", the method is given only one of the changed factors, and only the latent of that factor is not averaged.
     Reference: Locatello et al. (2020), arXiv:2002.02886, section 4.
     """
 

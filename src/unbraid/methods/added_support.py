@@ -16,7 +16,7 @@ def add_support(objective: Loss, weight: float, net: VAENet, x: Tensor, noise: N
 
     .. math:: L(x) + \gamma\, H(\mu(x))
 
-    H is the term of `HFS` with the weight gamma, computed with the default number of points. A beta-VAE with this term
+    H is the distance that `HFS` weights by gamma, computed with the default number of points. A beta-VAE with this term
     is therefore equivalent to `HFS`. The examples are encoded a second time, because objectives do not return their
     posteriors. If the weight is 0, H is not computed, and the objective is returned unchanged.
 

@@ -22,7 +22,7 @@ CHUNK = 512  # examples per forward pass
 def sample_examples(data: FactorData, noise: Noise, count: int) -> Tensor:
     """Return the indices of the examples to which a map is fitted.
 
-    They are all examples, or `count` random ones if there are more or if the data have a sampler.
+    They are all examples, or `count` random ones if there are more than `count` or if the data have their own sampler.
     """
     if len(data) <= count and data.sampler is None:
         return torch.arange(len(data), device=data.device)
@@ -37,7 +37,7 @@ def outer_layer(module: nn.Module | None, position: int) -> nn.Module | None:
 
 
 def transform_latents(net: VAENet, codes: AffineCodes) -> None:
-    """Replace the latents of a network by affine codes of them.
+    """Replace the latents of a network by their affine codes.
 
     The affine map becomes part of the last layer of the encoder, and its inverse becomes part of the first layer of the
     decoder. The reconstructions stay the same.

@@ -41,19 +41,19 @@ class ClICA(Method):
               s(a, b) = -\|a - b\|_1
 
     h is the mean that the encoder outputs. x and x' are the two examples of a pair, and the sum runs over all pairs of
-    the batch. If the conditional distribution of the factors of x' given those of x has the form
-    :math:`e^{s} / Z`, h inverts the process that generates the data. With "l1", which belongs to Laplace
-    distributions, each component of h is then one factor, up to sign, scale and order. With "l2" (normal
-    distributions) and "dot" (von Mises-Fisher distributions on the unit sphere, to which h is projected), it is a
-    rotation of the factors.
+    the batch. h inverts the process that generates the data if the conditional density of the factors v' of x' given
+    the factors v of x is proportional to :math:`e^{s(v, v')}`. This holds for Laplace distributions with the similarity
+    "l1", for normal distributions with "l2", and for von Mises-Fisher distributions on the unit sphere with "dot",
+    where h is also projected to the sphere. With "l1", each component of h is then one factor, up to sign, scale and
+    order. With "l2" and "dot", h is a rotation of the factors.
 
     Random guessing has the loss log n for n pairs. The logged `accuracy` is the fraction of examples whose partner has
     the largest similarity. Because there is no decoder, nothing can be reconstructed, sampled or traversed. The
     encoder's log variances are not used. The batch size is the number of examples, which is twice the number of pairs.
     With `pairs` set to "consecutive", the rows of the data are a time series.
 
-    Deviations: the negative examples of an example are the partners of the others, so that there are as many as pairs.
-    Network and optimiser are those of the run.
+    Deviations: the negative examples of an example are the partners of all other examples in the batch, so their number
+    follows from the batch size. Network and optimiser are those of the run.
     Reference: Zimmermann et al. (2021), "Contrastive learning inverts the data generating process", arXiv:2102.08850,
     eq. 1 and theorems 2, 5 and 6.
     """

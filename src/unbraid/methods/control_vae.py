@@ -25,8 +25,8 @@ class ControlVAE(Method):
 
     KL(t) is the mean KL of the batch at step t, without a gradient. The set value C(t) rises linearly from `c_min` to
     `c_max` nats over `iteration_threshold` steps. :math:`\beta(t)` is limited to the range from `beta_min` to
-    `beta_max`. Outside this range, the sum stops at the value at which :math:`\beta(t)` is at the limit. The KL can
-    reach C only if it lies between its values with both limits of :math:`\beta`.
+    `beta_max`. If it would leave this range, the sum is set to the value at which :math:`\beta(t)` equals the limit.
+    The KL can reach C only if C lies between the KL with the weight `beta_max` and the KL with the weight `beta_min`.
 
     Deviations: the paper raises C by a constant every few thousand steps, and stops the sum for as long as
     :math:`\beta` is outside its range.
@@ -50,7 +50,7 @@ class ControlVAE(Method):
         return float(self.iteration_threshold)
 
     def initial_state(self) -> list[float]:
-        """Return the initial values of the numbers that the controller stores. Here it is the sum, times -K_i."""
+        """Return the initial values of the numbers that the controller stores: the sum of errors, times -K_i."""
         return [0.0]
 
     def extend(self, net: VAENet, latents: int) -> VAENet:

@@ -16,7 +16,7 @@ from unbraid.spaces import FlatTorus, Rotations, Space, Sphere, Torus
 from unbraid.spaces.manifold import normalise
 from unbraid.spaces.rotations import matrix_product, quaternion_to_matrix
 
-MIN_RANGE = 3.0  # unbounded controls reach at least from -3 to 3 standard deviations
+MIN_RANGE = 3.0  # unbounded controls reach at least from -3 to 3
 UNBOUNDED = ("latents", "directions")  # kinds of controls that accept any value
 
 
@@ -37,8 +37,9 @@ class Controls:
             - "cylinder": The first values are angles of circles, as for "circles", and the others are latents.
             - "torus": The two values are angles.
             - "rotations": The three values are angles by which the rotation of an example is turned.
-            - "categories": A value is a latent, or it chooses one of several latents, which is then 1 and the others 0.
-              Between two whole numbers, two of the latents share the 1.
+            - "categories": A value is either a continuous latent or the index of a category. A categorical latent is
+              one-hot, with one number per category. For an index between two whole numbers, such as 1.25, the numbers
+              of categories 1 and 2 are 0.75 and 0.25.
 
             Angles are in radians.
         names: One name per control.
@@ -98,8 +99,8 @@ def direction_controls(
     Args:
         names: One name per direction.
         own: The latents of n examples.
-        directions: The directions. The length of each is one standard deviation.
-        start: The coordinates of the examples along the directions, in standard deviations.
+        directions: The vectors that a change of each control by 1 adds to the latents.
+        start: The values of the controls for each example.
     """
     arrays = {"rest": own - start @ directions, "directions": directions}
     return unbounded_controls("directions", names, start, arrays, list(range(len(names))))

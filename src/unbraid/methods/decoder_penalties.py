@@ -44,9 +44,10 @@ class DecoderPenalties:
     All three penalties decrease if the encoder multiplies the latents by a number above 1 and the decoder divides them
     by the same number. Use the penalties with methods that determine the scale of the latents, such as VAEs and `fsq`.
 
-    Deviations: Wei et al. estimate the first penalty with random signs instead of columns. Their code and that of
-    Peebles et al. take the maximum over outputs instead of the sum, and can also penalise inner layers. Moran et al.
-    make the decoder sparse by a prior on a mask of latents for each output, not by a penalty on derivatives.
+    Deviations: Wei et al. estimate the first penalty from products of the Jacobian with vectors of random signs. Here
+    it is estimated from columns of the Jacobian. The code of Wei et al. and that of Peebles et al. take the maximum
+    over outputs instead of the sum, and can also penalise inner layers. Moran et al. make the decoder sparse by a prior
+    on a mask of latents for each output, not by a penalty on derivatives.
     Reference: Wei et al. (2021), "Orthogonal Jacobian regularization for unsupervised disentanglement in image
     generation", arXiv:2108.07668. Zheng & Zhang (2023), "Generalizing nonlinear ICA beyond structural sparsity",
     arXiv:2311.00866, and Moran et al. (2022), "Identifiable deep generative models via sparse decoding",

@@ -70,10 +70,10 @@ class DeVAE(Method):
 
     :math:`q_1` is the output of the encoder, and the vectors :math:`u_k` and :math:`v_k` are learned. They rescale each
     latent, so all spaces have the same axes. The large weight in the last space demands disentanglement, and the small
-    weight in the first space permits a good reconstruction. All spaces share one decoder, whose inputs also
-    include a learned vector for each space. Codes, traversals and reconstructions use the first space. K is the field
-    `spaces`, and a is the field `scale`. The weights :math:`\beta_k` are a geometric sequence from `beta` to
-    `beta_last`.
+    weight in the first space permits a good reconstruction. All spaces share one decoder. Its inputs are the latents
+    and a learned vector of their space, so :math:`p_k` depends on k. Codes, traversals and reconstructions use the
+    first space. K is the field `spaces`, and a is the field `scale`. The weights :math:`\beta_k` are a geometric
+    sequence from `beta` to `beta_last`.
 
     Deviations: The authors' code takes a list of the weights :math:`\beta_k`. Its examples use 1 and 40, which are the
     defaults here, or 1, 10 and 40.

@@ -31,8 +31,9 @@ class DiffusionVAE(CurvedMethod):
 
     The latent space is a manifold Z of dimension d with a uniform prior. The posterior q is the distribution of a
     Brownian motion on Z (the heat kernel of half the Laplacian) that starts at :math:`P(\mu(x))` and runs for a time
-    t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`. P is the projection to Z, Sc is
-    the scalar curvature, and :math:`\mu` is the mean that the encoder outputs.
+    t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`, where :math:`\epsilon` is
+    standard normal noise. P is the projection to Z, Sc is the scalar curvature, and :math:`\mu` is the mean that the
+    encoder outputs.
 
     The average h of the encoder's log variances determines the time. With `time` set to "bounded", :math:`\log t` is
     linear in :math:`\tanh h` and lies between `log_t_min` and `log_t_max`. It may saturate at a bound. With "free",
@@ -41,13 +42,14 @@ class DiffusionVAE(CurvedMethod):
     the 10-sphere and 5.4 nats on the circle. On a projective space the decoder is averaged over z and -z.
 
     With an `iteration_threshold` T > 0, the KL term is the mean of :math:`\beta\, |KL - C|` over examples. The capacity
-    C rises linearly from `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge
-    used 11 or 21 latents (d = 10 or 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15 nats.
+    C rises linearly from `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the NeurIPS 2019
+    Disentanglement Challenge used 11 or 21 latents (d = 10 or 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to
+    15 nats.
 
-    Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` "literal"). This is a walk of
-    time :math:`L t^2`, but the report still computes the KL at t. The report counts T in epochs. In the authors' code,
-    the actual bounds on log t are wider than those that the code specifies, the KL on tori lacks :math:`\log 2 \pi`,
-    and C never rises.
+    Deviations: the report on these submissions prints the noise of a step as :math:`\epsilon t` (`walk_step`
+    "literal"). This is a walk of time :math:`L t^2`, but the report still computes the KL at t. The report counts T in
+    epochs. In the authors' code, the actual bounds on log t are wider than those that the code specifies, the KL on
+    tori lacks :math:`\log 2 \pi`, and C never rises.
     Reference: Perez Rey (2019), "Disentanglement with Hyperspherical Latent Spaces using Diffusion Variational
     Autoencoders", NeurIPS 2019 Disentanglement Challenge, eq. 2, eq. 3 and algorithm 1, and Perez Rey et al. (2019),
     arXiv:1901.08991.

@@ -13,7 +13,7 @@ from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
 FULL_STEPS = 100  # number of iterations with full steps; later iterations move half of the way
-TOLERANCE = 1e-6  # largest change in the last iteration: of cosines (FastICA), or relative (principal components)
+TOLERANCE = 1e-6  # iterations stop at 1 - |cosine| (FastICA) or relative changes (principal components) below this
 SMALLEST_SHARE = 1e-9  # directions whose variance is below this share of the largest one count as constant
 EXTRA_DIRECTIONS = 10  # directions in addition to the requested components, which speed up the convergence
 
@@ -65,7 +65,7 @@ def fast_ica(z: Float[Tensor, "n d"], noise: Noise) -> AffineCodes:
 
 
 def unmixing_rotation(white: Float[Tensor, "n d"], noise: Noise) -> Float[Tensor, "d d"]:
-    r"""Return the rotation whose rows w are the directions of independent components of whitened data.
+    r"""Return the rotation whose rows w are the directions of independent components of whitened data x.
 
     Each iteration replaces all rows by :math:`E[x \tanh(w^T x)] - E[1 - \tanh^2(w^T x)]\, w` and then makes them
     orthonormal. Later iterations move the rows only half of the way, because full steps may alternate between two

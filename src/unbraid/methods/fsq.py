@@ -29,10 +29,10 @@ class FSQ(QuantisedAE):
     besides encoder and decoder. The encoder's log variances are not used.
 
     Deviations: the paper has no second term. Without it, all means grow in the first steps on images with a dark
-    background, and tanh then has no gradient, so that all examples have the same code. With `saturation`
-    (:math:`\lambda`) 0 the loss is that of the paper. The paper shifts the tanh if L is even, so that 0 is one of the
-    values. Here the values are symmetric for every L. All latents have the same number of values, and codes are not
-    mapped to one index.
+    background. The tanh then has no gradient, and all examples keep the same code. With `saturation` (:math:`\lambda`)
+    set to 0 the loss is that of the paper. The paper shifts the tanh if L is even, so that 0 is one of the values. Here
+    the values are symmetric for every L. All latents have the same number of values, and the values of an example's
+    latents are not combined into one index.
     Reference: Mentzer et al. (2024), arXiv:2309.15505, section 3. Hsu et al. (2024), arXiv:2404.10282 (Tripod), use it
     with 12 values per latent.
     """

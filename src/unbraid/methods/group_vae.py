@@ -31,10 +31,10 @@ class GroupVAE(AdaGVAE):
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } j \in S \text{ else } N(\tfrac12(\mu_{1j} + \mu_{2j}),
               \tfrac12(\sigma_{1j}^2 + \sigma_{2j}^2))
 
-    S contains as many latents as factors changed in the pair, those with the largest KL between the two posteriors.
-    With `apart` set to "factors", S contains the latents of the changed factors, where latent i belongs to factor i.
-    Unlike `AdaGVAE`, which estimates S from the images, the method uses supervision that the images do not contain.
-    The batch size is the number of images, which is twice the number of pairs.
+    If c factors changed in the pair, S contains the c latents with the largest KL between the two posteriors. With
+    `apart` set to "factors", S contains the latents of the changed factors, where latent i belongs to factor i. Unlike
+    `AdaGVAE`, which estimates S from the images, this method uses supervision that the images do not contain. The batch
+    size is the number of images, which is twice the number of pairs.
 
     Deviations: in the paper of Hosoya, the same latents are shared in all groups, and groups may have more than two
     examples. The choice of S by the KL is that of Locatello et al. for a known number of changes.

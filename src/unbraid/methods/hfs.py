@@ -17,20 +17,21 @@ POINTS = 100
 
 
 def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Float[Tensor, ""]:
-    r"""Return the distance of the support of each pair of latents from the product of their supports, as a sum.
+    r"""Return the distance of latents from a factorised support, summed over all pairs of latents.
 
     .. math:: \sum_{i < j} \max_{(a, c) \in R_{ij}} \min_b\, (z_{ai} - z_{bi})^2 + (z_{cj} - z_{bj})^2
 
-    A point of the product has latent i of example a and latent j of example c, where (a, c) is an entry of R. The term
-    of a pair is the squared Hausdorff distance from these points to the b examples. It is zero if all combinations of
-    values of the two latents occur.
+    The supports of latents i and j are the values that occur in the batch. A point of the product of both supports has
+    latent i of example a and latent j of example c, where (a, c) is an entry of R. The term of a pair of latents is the
+    squared Hausdorff distance from these points to the examples. It is zero if all combinations of values of the two
+    latents occur.
 
     Args:
         z: Latents of b examples.
         rows: The entries of R: the examples a and c of n points, for each of the p = d (d - 1) / 2 pairs of latents.
 
     Returns:
-        The sum over pairs.
+        The sum of the distances over all pairs of latents.
     """
     first, second = torch.triu_indices(z.shape[1], z.shape[1], 1, device=z.device)
     joint = torch.stack([z[:, first], z[:, second]], 2)

@@ -56,13 +56,14 @@ def squared_mmd(
 
 @dataclass(frozen=True)
 class InfoVAE(Method):
-    r"""A VAE with an MMD between the distribution of all latents, q(z), and the prior.
+    r"""A VAE with an MMD between the aggregate posterior q(z), the distribution of all latents, and the prior.
 
     .. math:: E_q[-\log p(x|z)] + (1 - \alpha)\, KL(q(z|x) \| p(z)) + (\alpha + \lambda - 1)\, MMD^2(q(z), p(z))
 
-    :math:`\lambda` is the field `lambda_mmd`. The MMD is zero only if both distributions are equal. It is
-    estimated from the latents of a batch and as many samples of the prior (`squared_mmd`). With :math:`\alpha = 1` the
-    method is the MMD-VAE, which has no KL term. :math:`\alpha + \lambda` must be at least 1.
+    :math:`\lambda` is the field `lambda_mmd`. In the paper, :math:`\alpha` is the weight of the mutual information
+    between x and z. The MMD is zero only if both distributions are equal. It is estimated from the latents of a batch
+    and as many samples of the prior (`squared_mmd`). With :math:`\alpha = 1` the method is the MMD-VAE, which has no KL
+    term. :math:`\alpha + \lambda` must be at least 1.
 
     The scale of the kernel is :math:`C = 2 d s^2` for d latents, where s is the `bandwidth`. With s = 1 it is the
     mean squared distance between two samples of the prior. The kernel "rbf" is :math:`\exp(-\|z - z'\|^2 / C)`, and the
@@ -74,7 +75,7 @@ class InfoVAE(Method):
     """
 
     lambda_mmd: Hyper = setting(1000.0, "lambda; the weight of the MMD is alpha + lambda - 1", low=0)
-    alpha: Hyper = setting(0.0, "weight alpha of the information term; the weight of the KL is 1 - alpha")
+    alpha: Hyper = setting(0.0, "weight alpha of the mutual information; the weight of the KL is 1 - alpha")
     kernel: Literal["rbf", "imq"] = setting("rbf", "kernel of the MMD: Gaussian (rbf) or inverse multiquadratic (imq)")
     bandwidth: Hyper = setting(
         1.0, "width of the kernel, as a multiple of the typical distance between two samples of the prior", low=1e-6

@@ -48,9 +48,9 @@ class IVAE(Method):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z|u)), \quad p(z|u) = \prod_j N(m_j(u), v_j(u))
 
     The mean and the variance of each latent are learned for each value of u. The latents are independent only given u.
-    If their distributions vary enough with u, they are identified up to simple transformations, in contrast to those of
-    a VAE (theorem 4 of the paper). The method uses the labels of one factor, `factor`. For time series, u can be the
-    index of a segment.
+    If their distributions vary enough with u, they are identified up to simple transformations, in contrast to the
+    latents of a VAE (theorem 4 of the paper). The method uses the labels of one factor, `factor`. For time series, u
+    can be the index of a segment.
 
     Deviations: in the paper the posterior depends on x and u. Here it depends on x only, so that examples without
     labels can be encoded. The parameters of the prior form a table with `values` rows. The paper uses a network,

@@ -61,22 +61,24 @@ class LSBDVAE(Method):
     The first latents are the coordinates of points on circles, two latents for each of the `circles`. The other latents
     are real numbers. The posterior on a circle is that of the diffusion VAE (`DiffusionVAE`): a Brownian motion of time
     t from the projected mean. The prior on a circle is uniform, and the logarithm of t is between `log_t_min` and
-    `log_t_max`. The other latents have normal posteriors. A labelled pair (M = 2) consists of an example and the same
-    example after a known transformation g, which changes the first `circles` cyclic factors of the data by known
-    angles. :math:`\rho(g)` rotates each circle by the angle of its factor and keeps the other latents, and P projects
-    to the circles. The labelled examples are decoded from :math:`\rho(g_m) \bar z`.
+    `log_t_max`. The other latents have normal posteriors.
+
+    A labelled pair (M = 2) consists of an example and the same example after a known transformation :math:`g_2`, which
+    changes the first `circles` cyclic factors of the data by known angles. :math:`g_1` is the identity, and :math:`z_m`
+    is a posterior sample of example m of the pair. :math:`\rho(g)` rotates each circle by the angle of its factor and
+    keeps the other latents. P projects to the circles. The labelled examples are decoded from :math:`\rho(g_m) \bar z`.
 
     Each step uses `batch` examples without labels and as many labelled ones. Reconstruction error and KL are means over
     all of them, and the last term is a mean over the labelled ones. The set of labelled pairs is drawn once, with
     replacement, by `label_seed`, and does not depend on the seed of the run. With `labels` = 0 there are no labelled
-    pairs, and the method is a diffusion VAE. If there are no circles either, it is a VAE.
+    pairs, and the method is a diffusion VAE. If there are no circles either, it is a beta-VAE.
 
     Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on the
     number of labelled examples. Here it does not. In the authors' code, the distance for several circles is computed
     from the sum of their cosines, which is limited to at most 1. Here squared distances are added, as in the paper. The
     only transformations are rotations of circles, and sequences of more than two examples (M > 2) are not supported.
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
-    arXiv:2011.06070, section 5. :math:`\gamma` = 100 and L = 10 steps are those of the authors' code.
+    arXiv:2011.06070, section 5. The defaults :math:`\gamma` = 100 and `walk_steps` = 10 are those of the authors' code.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("ambient", "angles", "sampled")
@@ -108,8 +110,9 @@ class LSBDVAE(Method):
             return
         if len(data.cyclic) < max(self.circles, 1):
             raise UserError(
-                f"LSBDVAE with {self.circles} circles needs data with as many cyclic factors. {data.name} has "
-                f"{len(data.cyclic)}. Choose data such as square_torus, dsprites or cars3d, or labels=0."
+                f"LSBDVAE with {self.circles} circles and labels needs data with at least {max(self.circles, 1)} "
+                f"cyclic factor(s). {data.name} has {len(data.cyclic)}. Choose data such as square_torus, dsprites or "
+                "cars3d, or labels=0."
             )
         check_pairs(self, data, batch)
 
@@ -172,10 +175,11 @@ class LSBDVAE(Method):
         return (circles + self.flat(q).kl().sum(1)).mean()
 
     def transformed_average(self, z: Float[Tensor, "n d"], angles: Float[Tensor, "m k"]) -> Float[Tensor, "n d"]:
-        """Return the average of each pair as the latents of its first example, then rotated for its second example.
+        """Return the average latents of each pair, transformed for each of its two examples.
 
-        The second examples are rotated back before the average is computed. The first half of the rows of z and of the
-        result are the first examples of the pairs, and the second half are the second examples.
+        The latents of second examples are rotated back before the average is computed. The result for a first example
+        is the average itself. The result for a second example is the average, rotated by the angles of the pair. The
+        first half of the rows of z and of the result are the first examples, and the second half are the second ones.
         """
         first, second = z.chunk(2)
         average = self.project(0.5 * (first + rotate(second, -angles)))

@@ -45,8 +45,8 @@ def setting(
         low: The minimum valid value.
         high: The maximum valid value.
         swept: Whether this field is the strength of the method. Studies sweep the strength, and results contain it in
-            the column `strength`. If no field is marked True, the strength is the first `Hyper` field that is not
-            marked False.
+            the column `strength`. If no field is marked True, the strength is the first field of type `Hyper` that is
+            not marked False.
         optional: Whether specs leave the field out when it has its default. A field that is added to a released method
             must be optional, so that the ids of existing runs do not change.
 
@@ -140,12 +140,12 @@ class Method:
 
     Attributes:
         code_kinds: The kinds of codes that metrics can score. The first kind is the default.
-        column_code_kind: The kind of codes that has one column per control and per row of a traversal. None means the
-            default kind.
+        column_code_kind: The kind of codes whose columns correspond to the controls (see `Controls`) and to the rows of
+            a traversal. None means the default kind.
         default_learning_rate: The learning rate of runs for which none is given.
         default_steps: The number of training steps of runs for which none is given.
-        float32_networks: The names of networks, such as "decoder", that are computed in float32 in any precision,
-            because the objective uses small differences of their outputs.
+        float32_networks: The names of networks, such as "decoder", that are computed in float32 even if the run uses a
+            lower precision, because the objective uses small differences of their outputs.
         training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
             examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
     """
@@ -239,11 +239,11 @@ class Method:
         return z, q.log_ratio(z).sum(1)
 
     def project(self, z: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Return the point of the latent space that is nearest to each vector. By default all vectors are points."""
+        """Return the point of the latent space that is nearest to each vector. By default this is the vector itself."""
         return z
 
     def prior_sample(self, n: int, latents: int, noise: Noise) -> Float[Tensor, "n d"]:
-        """Return n samples of the prior p(z), as input of the decoder. By default it is a standard normal."""
+        """Return n samples of the prior p(z), as input of the decoder. By default the prior is a standard normal."""
         return noise.normal(n, latents)
 
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
@@ -251,14 +251,14 @@ class Method:
         return net.decode(z)
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"] | None:
-        """Return the k subspace vectors of each example, whose sum is decoded, or None if there are no subspaces."""
+        """Return one vector per example and subspace, or None if there are no subspaces. The sum over k is decoded."""
         return None
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
         """Return the latents to decode for a traversal that starts from one example.
 
-        By default there is one row per latent. In each row this latent takes the given positions. Rows are sorted by
-        the mean KL of the latent over the population, in descending order.
+        By default there is one row per latent. The latent of a row takes the given positions, and the other latents
+        keep their values. Rows are sorted by the mean KL of the latent over the population, in descending order.
 
         Args:
             net: The network of the run.

@@ -19,7 +19,7 @@ from unbraid.methods.sae import FeatureEncoder
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
-MAX_VALUES = 50_000_000  # maximum size of the sample to which components are fitted, in numbers
+MAX_VALUES = 50_000_000  # maximum number of values (examples times values per example) to which components are fitted
 
 
 def set_linear_maps(net: VAENet, mean: Tensor, matrix: Float[Tensor, "d m"], inverse: Float[Tensor, "m d"]) -> None:
@@ -40,11 +40,11 @@ class PCA(AE):
     .. math:: \min_{V, m} E_x\|x - \hat x\|^2, \quad \hat x = m + V c, \quad c = V^T (x - m), \quad V^T V = I
 
     The codes c are the coordinates of an example along the directions in which the data vary most, in descending order
-    of their variance. The components are fitted when training ends, to all examples or to 10,000 random ones (fewer for
-    large images). They replace the weights of a linear encoder and a linear decoder, so that scores, traversals,
-    reports and exported models treat the run like any other. Before the fit, these weights are trained as a linear
-    autoencoder, which has no influence on the result. The default is therefore a single step. With 0 steps nothing is
-    fitted, and the weights are random.
+    of their variance. The components are fitted when training ends, to all examples or, if there are more than 10,000,
+    to 10,000 random ones (fewer for large images). They replace the weights of a linear encoder and a linear decoder,
+    so that scores, traversals, reports and exported models treat the run like any other. Before the fit, these weights
+    are trained as a linear autoencoder, which has no influence on the result. The default is therefore a single step.
+    With 0 steps nothing is fitted, and the weights are random.
 
     The network and the likelihood of the run are not used. The reconstruction error is the squared error, and
     reconstructed values can lie outside [0, 1].

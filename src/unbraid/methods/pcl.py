@@ -26,7 +26,7 @@ HIDDEN_LAYERS = 5  # number of hidden layers in the network of each component
 class LaplaceRegression(nn.Module):
     """The log-odds of a pair in closed form (see `PCL`).
 
-    The form is that for sources whose random changes over time have a Laplace distribution. If `learned` is False, the
+    The formula holds for sources whose random changes over time have a Laplace distribution. If `learned` is False, the
     weight a of the squared means is the constant 1.
     """
 

@@ -46,8 +46,8 @@ class Projectors(nn.Module):
 def sparsity(s: Float[Tensor, "n k d"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_i |s_i \odot \sum_{j \ne i} s_j|`, averaged over examples and coordinates.
 
-    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. In that case the sum of the
-    subspaces is their product.
+    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. The sum of the vectors of
+    an example then mixes no coordinates, and the latent space is the product of the subspaces.
     """
     others = s.sum(1, keepdim=True) - s
     return (s * others).abs().sum(1).mean()
@@ -90,9 +90,10 @@ def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def mix_subspaces(
     first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"], noise: Noise
 ) -> Float[Tensor, "m k d"]:
-    """Return up to 2n mixtures, each with one subspace of the first example of a pair and the others of the second.
+    """Return up to 2n mixtures of the two examples of a pair.
 
-    They are drawn at random and without replacement from the k n possible mixtures.
+    A mixture has the vector of the first example in one subspace, and the vectors of the second example in all others.
+    The mixtures are drawn at random and without replacement from the k n possible ones.
     """
     n, k, _ = first.shape
     chosen = noise.uniform(k * n).argsort()[: 2 * n]

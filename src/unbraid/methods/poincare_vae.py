@@ -29,19 +29,19 @@ class PoincareVAE(Method):
     The latent space has d dimensions and the curvature -c. A vector v is drawn from a normal distribution at the origin
     and transported in parallel along the geodesic to the point :math:`\mu`. The sample z is the end of the geodesic
     that starts at :math:`\mu` and has the direction and length of the transported vector. The prior is the same
-    distribution with :math:`\mu = 0` and :math:`\sigma = 1`. Volume grows exponentially with the distance from the
-    origin, as does the number of nodes of a tree with its depth. The space therefore suits data with a tree-like
-    hierarchy.
+    distribution with :math:`\mu = 0` and :math:`\sigma = 1`. In a hyperbolic space, the volume of a ball grows
+    exponentially with its radius. The number of nodes of a tree grows exponentially with its depth. The space therefore
+    suits data with a tree-like hierarchy.
 
-    Points are represented by normal coordinates at the origin, :math:`\log_0 z` (`unbraid.spaces.poincare`). The
-    encoder outputs those of :math:`\mu`, the decoder takes those of z, and the codes "mean" are those of :math:`\mu`.
-    The codes "ball" are the coordinates of :math:`\mu` in the Poincare ball. The KL is estimated from one sample, with
-    the KL of normal distributions as a control variate:
+    Points are represented by normal coordinates at the origin (`unbraid.spaces.poincare`). Let :math:`m = \log_0 \mu`
+    and :math:`w = \log_0 z` be the normal coordinates of :math:`\mu` and z. The encoder outputs m, the decoder takes w,
+    and the codes "mean" are m. The codes "ball" are the coordinates of :math:`\mu` in the Poincare ball. The KL is
+    estimated from one sample, with the KL of normal distributions as a control variate:
 
     .. math:: KL \approx KL(N(m, \sigma^2) \| N(0, 1)) + \tfrac12 (|w|^2 - |m + v|^2)
         - (d - 1) \Big( \log \frac{\sinh \sqrt c |v|}{\sqrt c |v|} - \log \frac{\sinh \sqrt c |w|}{\sqrt c |w|} \Big)
 
-    where m and w are the normal coordinates of :math:`\mu` and z. With `curvature` = 0 the method is a beta-VAE.
+    With `curvature` = 0 the method is a beta-VAE.
 
     Deviations: the paper proposes a decoder whose first layer consists of distances to hyperplanes. Here the first step
     of the decoder is the logarithm at the origin, which is one of the paper's baselines. The scale of the prior is 1.

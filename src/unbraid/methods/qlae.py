@@ -17,7 +17,7 @@ from unbraid.noise import Noise
 
 
 class Codebook(nn.Module):
-    """The values of each latent (d, m), initialised to m equally spaced values between -0.5 and 0.5."""
+    """The m values of each of d latents, initialised to equally spaced values between -0.5 and 0.5. Shape (d, m)."""
 
     def __init__(self, latents: int, values: int) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class QLAE(QuantisedAE):
     trains. The commitment term (:math:`\lambda_c`) pulls latents to their values. The gradient of the reconstruction
     error passes through the quantisation unchanged (straight-through). The encoder's log variances are not used.
 
-    The factor D makes the weights those of the paper, whose reconstruction error is a mean over pixels. The paper
-    trains with AdamW, a learning rate of 1e-3, a weight decay of 0.1 and twice as many latents as factors
-    (``--weight-decay 0.1``). Neither a weight decay nor a limit of the gradient applies to the
-    values.
+    Multiplying by D gives the weights the scale of the paper, whose reconstruction error is a mean over pixels. The
+    paper trains with AdamW, a learning rate of 1e-3, a weight decay of 0.1 (``--weight-decay 0.1``) and twice as many
+    latents as factors. Neither the weight decay nor a limit on the gradient norm applies to the learned values in
+    :math:`V_j`.
 
-    Deviations: the paper's code has no weight decay on biases, and limits each element of the gradient of the mean
-    over pixels to 1, which rarely has an effect.
+    Deviations: the paper's code has no weight decay on biases. It limits each element of the gradient of its loss,
+    which is a mean over pixels, to an absolute value of 1. This rarely has an effect.
     Reference: Hsu et al. (2023), "Disentanglement via latent quantization", arXiv:2305.18378, section 3.
     """
 

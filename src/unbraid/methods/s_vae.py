@@ -19,7 +19,7 @@ from unbraid.spaces import von_mises_fisher as vmf
 
 
 def log_kappa(q: Gaussian) -> Float[Tensor, " b"]:
-    """Return the logarithm of the concentration of each example, minus the mean of the encoder's log variances."""
+    """Return the log concentration of each posterior, which is the encoder's mean log variance times -1."""
     return -q.logvar.mean(1)
 
 
@@ -34,11 +34,12 @@ class SVAE(CurvedMethod):
 
     The sphere of dimension d needs n = d + 1 latents. :math:`\mu` is the mean that the encoder outputs, scaled to
     length 1. The concentration :math:`\kappa` is :math:`e^{-h}`, where h is the average of the encoder's log variances.
-    I is the modified Bessel function. The KL and the samples are computed by quadrature over the angle between z and
-    :math:`\mu` (`unbraid.spaces.von_mises_fisher`), with an error below 1e-4 nats.
+    I is the modified Bessel function of the first kind. The KL and the samples are computed by quadrature over the
+    angle between z and :math:`\mu` (`unbraid.spaces.von_mises_fisher`), with an error below 1e-4 nats.
 
-    Deviations: the paper samples by rejection and adds a correction to the gradient. The samples here are inverses of
-    the distribution function, and their gradient needs no correction. The paper's concentration is a softplus plus 1.
+    Deviations: the paper samples by rejection and adds a correction to the gradient. Here samples are drawn by
+    inverting the distribution function, and their gradient needs no correction. In the paper, the concentration is a
+    softplus of an output of the encoder, plus 1.
     Reference: Davidson et al. (2018), arXiv:1804.00891, eq. 6 and section 3.
     """
 

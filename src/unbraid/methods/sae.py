@@ -20,7 +20,7 @@ from unbraid.methods.method import Batch, Hyper, Loss, setting
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
-WINDOW = 0.1  # width of the window around a threshold in which examples have an influence on it
+WINDOW = 0.1  # width of the window around a threshold; only inputs inside the window contribute to its gradient
 
 
 class FeatureEncoder(nn.Module):
@@ -53,7 +53,7 @@ class Thresholds(nn.Module):
 
 
 def top_k(h: Float[Tensor, "b m"], k: int) -> Float[Tensor, "b m"]:
-    """Return the k largest entries of each row, or 0 where they are negative, and 0 for all other entries."""
+    """Keep the k largest entries of each row, and set all other entries and all negative entries to 0."""
     lowest = h.detach().topk(k, 1).values[:, -1:]
     return torch.where(h.detach() < lowest, 0.0, h).relu()  # keeps NaN, so that a diverged run is noticed
 
@@ -64,16 +64,20 @@ def window(h: Tensor, threshold: Tensor) -> Tensor:
 
 
 def jump_relu(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[Tensor, "b m"]:
-    r"""Return :math:`h\, 1[h > \theta]`, with the pseudo-derivative :math:`-\theta K((h - \theta) / w) / w` for theta.
+    r"""Return :math:`h\, 1[h > \theta]` for inputs h and thresholds :math:`\theta`.
 
-    K is 1 within a distance of 1/2 from 0 and 0 elsewhere, and w is the width of the window.
+    The pseudo-derivative with respect to :math:`\theta` is :math:`-\theta K((h - \theta) / w) / w`. K is 1 within a
+    distance of 1/2 from 0 and 0 elsewhere, and w is the width of the window.
     """
-    own = threshold - threshold.detach()  # zero, with the gradient of the threshold
+    own = threshold - threshold.detach()  # its value is 0, and its gradient is that of the threshold
     return h * (h > threshold).to(h.dtype).detach() - (threshold.detach() * window(h, threshold)) * own
 
 
 def active_features(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[Tensor, ""]:
-    r"""Return the mean number of entries above their threshold, with the pseudo-derivative :math:`-K / w` of each."""
+    r"""Return the mean number of entries of a row that are above their thresholds.
+
+    The pseudo-derivative of each entry with respect to its threshold is :math:`-K / w` (see `jump_relu`).
+    """
     own = threshold - threshold.detach()
     return ((h > threshold).to(h.dtype).detach() - window(h, threshold) * own).sum(1).mean()
 
@@ -84,11 +88,12 @@ class SAE(AE):
 
     .. math:: E_x\big[-\log p(x|z) + \lambda S(z)\big], \quad \hat x = \sum_j z_j d_j + b, \quad z = \phi(W x + c)
 
-    The latents of the run are the features, usually many more than the values of an example. The activation
-    :math:`\phi` and the penalty S are:
+    The latents of the run are the features, usually many more than the values of an example. The decoder vector of
+    feature j is :math:`d_j`. With :math:`h = W x + c`, the activation :math:`\phi(h)` and the penalty S are:
 
-    - "topk": :math:`\phi` keeps the `k` largest entries, if they are positive, and there is no penalty.
-    - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`, an L1 penalty that scaling cannot evade.
+    - "topk": :math:`\phi` keeps the `k` largest entries of h, if they are positive, and there is no penalty.
+    - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not decrease if z is
+      divided by a number and the decoder vectors are multiplied by it.
     - "jumprelu": :math:`\phi = h\, 1[h > \theta]` with learned thresholds :math:`\theta_j > 0`, and S is the number of
       active features. Thresholds learn from examples within a window around them (`jump_relu`).
 
@@ -144,7 +149,7 @@ class SAE(AE):
         return self.point_latents(net, q)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per feature. Its value is the activation, divided by the largest in the population.
+        """Return one control per feature. Its value is the activation, divided by the largest one in the population.
 
         The activation of a feature that is never active is not divided.
         """

@@ -35,16 +35,17 @@ FAMILIES: dict[str, Callable[[Hyper], Method]] = {
 }
 """The unsupervised methods to which labels are added, as functions of the weight of their regularisation."""
 
-# Indices of the noise streams of the label seed: which examples are labelled, and the random parts of their labels.
+# Indices of the random streams that belong to the label seed. The first determines which examples are labelled, and the
+# others determine the errors in their labels.
 EXAMPLES, PERMUTATION, NOISE, OBSERVED = 0, 1, 2, 3
 
 
 def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: str) -> Float[Tensor, ""]:
     r"""Return the distance of latents from the labels of the same columns, summed over columns, averaged over examples.
 
-    With "xent" it is the cross-entropy of the label in [0, 1] and the logistic function of the latent. With "l2" it is
-    the squared difference of the two. With "cov" it is the `cross_covariance`. Missing labels, which are negative, do
-    not contribute.
+    Labels are in [0, 1]. With "xent" the distance is the cross-entropy of the label and the logistic function of the
+    latent. With "l2" it is the squared difference of the label and the logistic function of the latent. With "cov" it
+    is the `cross_covariance`. Missing labels, which are negative, do not contribute.
     """
     if form == "cov":
         return cross_covariance(mean, labels)
@@ -58,7 +59,7 @@ def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: s
 
 
 def cross_covariance(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
-    r"""Return :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2`, the covariances of latents with the labels of other columns.
+    r"""Return :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2`, where i is the column of a latent and j that of a label.
 
     The covariance with label j is computed from the examples of the batch that have it.
     """
@@ -76,26 +77,26 @@ class SemiVAE(Method):
     .. math:: L(x) + \gamma\, E_{(x', y)} \sum_{j \le k} CE(y_j, \sigma(\mu_j(x')))
 
     L is the loss of the unsupervised method `family`, whose regularisation has the weight `regularisation`. (x', y) is
-    one of the labelled examples, whose number is `labels`, :math:`y_j` is factor j scaled to [0, 1], CE the
-    cross-entropy, :math:`\mu` the posterior mean and :math:`\sigma` the logistic function. Latent j is
-    therefore tied to factor j. If there are fewer latents than factors, the remaining factors are not used.
-    Each step uses `batch` examples without labels and as many labelled ones, which are drawn from the fixed set.
+    a labelled example with k factors, and :math:`y_j` is factor j scaled to [0, 1]. CE is the cross-entropy,
+    :math:`\mu` is the posterior mean, and :math:`\sigma` is the logistic function. Latent j is therefore tied to factor
+    j. If there are fewer latents than factors, the remaining factors are not used.
 
-    The set of labelled examples is drawn once, with replacement, by `label_seed`. It does not depend on the seed of the
-    run. Missing labels are ignored.
+    There are `labels` labelled examples. They are drawn once, with replacement, by `label_seed`, and do not depend on
+    the seed of the run. Each step uses `batch` examples without labels and as many labelled ones, which are drawn from
+    this fixed set. Missing labels are ignored.
 
     With `form` set to "l2", the cross-entropy is replaced by the squared difference of :math:`y_j` and
     :math:`\sigma(\mu_j)`. With "cov", the supervised term is :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2` over the batch.
 
     Labels can be imprecise (`unbraid.methods.imprecise_labels`). They are coarse if `bins` is above 0, noisy if
     `label_noise` is above 0, partial if `observed` is above 0, and lose their order if `order` is "permuted". If
-    several of these are chosen, values are permuted first, then replaced, then divided into bins. The errors are drawn
-    once, by `label_seed`.
+    several of these are chosen, values are permuted first, then replaced at random, then divided into bins. The errors
+    are drawn once, by `label_seed`.
 
-    Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here,
-    all labels are used for training. It divides a factor of n values by n instead of n - 1, and sums
-    over the labelled examples of a batch instead of averaging. With partial labels it ties the first latents to the
-    observed factors. Here, latent j always belongs to factor j.
+    Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here, all
+    labels are used for training. The reference implementation divides a factor of n values by n instead of n - 1, and
+    sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the first latents to
+    the observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
     sections 4 and 5.
     """

@@ -60,8 +60,8 @@ class SlowVAE(Method):
     .. math:: 2 E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| N(0, 1))
               + \gamma\, [CE(q_1, L(\mu_2, 1/\lambda)) + CE(q_2, L(\mu_1, 1/\lambda)) - H(q)]
 
-    :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy with a Laplace
-    prior of rate :math:`\lambda` = `rate`, centred at the partner's posterior mean. It has a closed form
+    :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy with the Laplace
+    prior L of rate :math:`\lambda` = `rate`, centred at the partner's posterior mean. It has a closed form
     (`laplace_cross_entropy`). H is the entropy. The reconstruction error, the KL and H are means over all images, and
     the cross-entropies are means over pairs. The first term is therefore the reconstruction error of a pair, while the
     KL term is that of a single image.

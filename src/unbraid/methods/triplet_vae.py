@@ -33,11 +33,11 @@ class TripletVAE(Method):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
               + \gamma\, E \max(\|\mu_a - \mu_p\|^2 - \|\mu_a - \mu_n\|^2 + m, 0)
 
-    A triplet is an anchor a and two other examples. p is the one whose factors are nearer to those of a, n the other
-    one, and m is the `margin`. The distance of factors is a sum of absolute differences, each divided by its
-    maximum. For a categorical factor the difference is 0 or 1. The method therefore uses the order of distances, not
-    the factors themselves. The batch size is the number of examples. If it is not a multiple of 3, one or two examples
-    fewer are used.
+    A triplet is an anchor a, a near example p and a far example n. p and n are two other examples, named such that the
+    factors of p are nearer to those of a. m is the `margin`. The distance between the factors of two examples is a sum
+    of absolute differences, each divided by its maximum. For a categorical factor the difference is 0 or 1. The method
+    uses only the order of these distances, not the factors themselves. The batch size is the number of examples. If it
+    is not a multiple of 3, one or two examples fewer are used.
 
     Deviations: the paper takes p from the class of a and n from another class. The order by distances of factors is
     that of the library disent.
@@ -47,7 +47,9 @@ class TripletVAE(Method):
 
     gamma: Hyper = setting(1.0, "weight of the triplet loss", low=0)
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    margin: Hyper = setting(1.0, "difference of squared distances that is demanded", low=0)
+    margin: Hyper = setting(
+        1.0, "by how much the squared distance to the far example must exceed that to the near example", low=0
+    )
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         name = type(self).__name__

@@ -17,7 +17,7 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 DIRECTIONS = 2  # number of random directions of each kind (signs and normal), per example and step
-SMALLEST_STD = 1e-6  # standard deviation of latents that do not vary
+SMALLEST_STD = 1e-6  # standard deviation that is used for latents that do not vary
 SMALLEST_SUM = 1e-10  # added to the sum of squared derivatives, which is 0 for a linear decoder
 
 
@@ -82,9 +82,10 @@ class Tripod(FSQ):
     Latents are quantised as in `FSQ`. :math:`\hat I` is the multi-information of the latents of a batch, estimated by
     kernel densities (`multi_information`). P is the share of mixed second derivatives in all second derivatives of the
     decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). It is zero if the decoder is a sum of
-    functions of one latent each. D is the number of values of an example. Multiplying by D gives the weights the scale
-    of the paper, whose reconstruction error is a mean over pixels. The gradients of both penalties pass through the
-    rounding unchanged.
+    functions of one latent each. The weights :math:`\lambda_I` and :math:`\lambda_H` are the fields `multi_information`
+    and `hessian`. D is the number of values of an example. Multiplying by D gives the weights the scale of the paper,
+    whose reconstruction error is a mean over pixels. The gradients of both penalties pass through the rounding
+    unchanged.
 
     The defaults are those of the paper on Shapes3D, where runs have 250,000 steps, batches of 64 and twice as many
     latents as factors. For other datasets, the weights in the authors' code range from 1e-10 to 1e-4
@@ -94,8 +95,8 @@ class Tripod(FSQ):
     paper. P is computed from the decoded means and is one ratio for the whole batch. The authors' code instead adds the
     penalties of four inner layers of the decoder. It averages the ratios of single examples, which are sometimes very
     large, because each is estimated from two directions. In the authors' code, marginal densities have the bandwidths
-    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`, and each element of the gradient is limited
-    to an absolute value of 1.
+    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits each element
+    of the gradient to an absolute value of 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
     learning", arXiv:2404.10282.
     """

@@ -33,21 +33,22 @@ class UVITAE(Method):
     :math:`z_A`. g decodes the appearance and h decodes the perspective. :math:`T_\gamma` is a spatial transformation of
     images with bilinear interpolation. Pixels outside the image are 0, and :math:`\gamma = 0` is the identity. In the
     KL terms, p is the standard normal distribution. The factor w rises linearly from 0 to 1 over the first part of the
-    training. The length of this part, as a fraction of the training, is `warmup`. With `samples` S > 1 the loss is the
-    importance-weighted bound :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
+    training. The length of this part, as a fraction of the training, is `warmup`. With `samples` S > 1, the posterior
+    is sampled S times, and the loss is the importance-weighted bound
+    :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
 
-    The paper uses 2 + 2 latents, Adam with learning rate 1e-4, and batches of 512 (MNIST) or 256. Its encoders and
-    decoders have about half as many units as those of the VAE in its comparison (`vitae_mlp_half` instead of
-    `vitae_mlp`).
+    The paper uses two latents for the appearance and two for the perspective, Adam with learning rate 1e-4, and batches
+    of 512 (MNIST) or 256. The paper compares the method with a VAE whose networks have about twice as many units
+    (`vitae_mlp` for the VAE, `vitae_mlp_half` for this method).
 
     Deviations: with one sample the KL is computed in closed form. The authors' code uses the difference of the log
     densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretches to a factor of
     about 4.5 and rotations to about half a turn. With `bound` set to "none", they are not bounded, as in equation 3 of
     the supplement. By default, the decoder of the perspective has two hidden layers of 32 units, which is half as many
-    units as in table 1 of the supplement. For images of bodies, half as many units as in table 3 of the supplement are
-    64 (`perspective_hidden1`) and 128 (`perspective_hidden2`). Bernoulli means are kept at least 1e-5 away from 0 and
-    1, as in the authors' code. Inverse transformations are exact, whereas those of `affine` and `affine_decomposed` in
-    the authors' code are not.
+    units as in table 1 of the supplement. For half as many units as in table 3 of the supplement, which is for images
+    of bodies, set `perspective_hidden1` to 64 and `perspective_hidden2` to 128. Bernoulli means are kept at least 1e-5
+    away from 0 and 1, as in the authors' code. Inverse transformations are exact, whereas those of `affine` and
+    `affine_decomposed` in the authors' code are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 
@@ -64,7 +65,7 @@ class UVITAE(Method):
     flow_steps: int = setting(20, "number of integration steps of cpab", low=1)
     bound: Literal["tanh", "none"] = setting(
         "tanh",
-        "bound of the parameters of affine_diffeomorphic; none leaves them unbounded, as in equation 3",
+        "bound of the parameters of affine_diffeomorphic; none leaves them unbounded, as in the paper's equation 3",
         optional=True,
     )
     perspective_hidden1: int = setting(

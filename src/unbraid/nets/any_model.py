@@ -1,7 +1,7 @@
 """What models from outside unbraid consist of, and what their outputs mean.
 
-Encoders return codes in many forms: a tensor, a tuple, a distribution, or an object with named fields. The names here
-are those of torch.distributions and of common libraries of autoencoders.
+Encoders return codes in many forms: a tensor, a tuple, a distribution, or an object with named fields. The field names
+in this module are those of torch.distributions and of common libraries of autoencoders.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unbraid.errors import UserError
 
-POSTERIORS = ("latent_dist", "posterior", "q_z", "qz", "dist")  # fields with a distribution or an object of fields
+POSTERIORS = ("latent_dist", "posterior", "q_z", "qz", "dist")  # fields that contain an object with the fields below
 MEANS = ("mean", "loc", "mu", "z_mean", "z_mu", "embedding", "latent", "latents", "codes", "z")
 LOG_VARIANCES = ("logvar", "log_var", "log_variance", "log_covariance", "z_logvar", "z_log_var")
 SPREADS = (

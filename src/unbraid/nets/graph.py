@@ -30,7 +30,7 @@ INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
     for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "ge", "gt", "le", "lt")
 }
-"""Operations on the sizes of tensors, and the choice of one of several results."""
+"""Operations on the sizes of tensors, and `getitem`, which selects one result of an operation that has several."""
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 Graph = dict[str, Any]
 """A graph: `nodes`, a list of operations (`op`, `args` and, if there are any, `kwargs`), and `output`.
@@ -164,7 +164,7 @@ class GraphNetwork(nn.Module):
             raise UserError(f"A stored network must have nodes and an output. Got a damaged one: {error!r}.") from error
 
     def _find_last_uses(self) -> list[list[str]]:
-        """Return for each step the values that no later step needs. They are released after it."""
+        """Return, for each step, the names of values that no later step needs. They are released after the step."""
         uses = [_nodes([args, list(kwargs.values())]) for _, args, kwargs in self.steps]
         known = {"x", *self.names}
         for i, used in enumerate([*uses, _nodes(self.output)]):

@@ -66,8 +66,9 @@ class RunInTraining:
     ) -> RunInTraining:
         """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
 
-        If the user's own code or the data in memory, whose fingerprint is `data`, have changed since an existing run
-        was started, raise a UserError, or delete the run and create it again if `retrain` is true.
+        An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
+        have changed since it was started. In that case, raise a UserError. If `retrain` is true, delete the run and
+        create it again instead.
         """
         sources = own_sources(spec, builder)
         folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data)
@@ -118,12 +119,12 @@ class ActiveStack:
         if stream_index is None:
             return cls(load_stack(runs, data, builder, threads), runs)
         stream = cuda_stream(data.device, stream_index)
-        stream.wait_stream(torch.cuda.current_stream(data.device))  # because it may still be writing the data
+        stream.wait_stream(torch.cuda.current_stream(data.device))  # the current stream may still be writing the data
         with torch.cuda.stream(stream):
             return cls(load_stack(runs, data, builder, threads, stream_index), runs, stream)
 
     def on_stream(self) -> AbstractContextManager[None]:
-        """Return a context in which GPU work uses the stream of this stack. Work on the stack must be done in it."""
+        """Return a context in which GPU work uses the stream of this stack. All work on the stack must be inside it."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def wait_for_stream(self) -> None:

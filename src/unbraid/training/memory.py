@@ -16,7 +16,9 @@ from unbraid.training.stack import Stack
 MAX_RUNS = 256  # per stack, because larger stacks are not faster
 MEMORY_FRACTION = 0.85  # of the free memory, because the process needs the rest for other work
 PROBE_RUNS = 2  # number of runs in the small stack whose memory is measured
-COPIES = 4  # minimum: a batch and its reconstruction with their gradients; a weight with its gradient and two moments
+# Minimum number of tensors of the same size: a batch, its reconstruction and the gradients of both, or a weight, its
+# gradient and its two moments.
+COPIES = 4
 UNITS = 200  # minimum number of units in the layers next to the latents, over all networks of unbraid
 
 

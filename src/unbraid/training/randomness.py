@@ -1,4 +1,4 @@
-"""Rejecting objectives that draw random numbers from another source than `noise`."""
+"""Rejecting objectives that draw random numbers from a source other than `noise`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def generator_states() -> list[torch.Tensor]:
 
 
 def randomness_error(source: str) -> UserError:
-    """Return the error for random numbers from another source than `noise`."""
+    """Return the error for random numbers from a source other than `noise`."""
     return UserError(
         f"An objective, its network and its data must draw all random numbers from `noise`. Got {source} instead. The "
         "seed of the run does not determine such numbers, so two runs of the same spec would differ. Use "

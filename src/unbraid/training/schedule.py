@@ -1,9 +1,9 @@
 """Deciding which runs form a stack and which stacks train at the same time.
 
 A stack is a set of runs that are computed together, and a group is a set of stacks that train at the same time. On a
-CPU, both depend only on the specs of all runs, including those that are already trained. When an interrupted command is
-repeated, it therefore uses the same stacks and threads and computes the same numbers. On a GPU, the sizes of stacks
-also depend on the free memory.
+CPU, stacks and groups depend only on the specs of all runs of the command, including those that are already trained.
+When an interrupted command is repeated, it therefore uses the same stacks and threads and computes the same numbers. On
+a GPU, the sizes of stacks also depend on the free memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unbraid.training.memory import max_runs_in_memory
 
 MAX_RUNS_PER_STACK_ON_CPU = 16
 MAX_THREADS = 4  # because more Python threads than this mostly wait for each other
-MAX_CONCURRENT_RUNS = 64  # in all stacks of a group on a GPU, because a larger stack alone already uses the whole GPU
+MAX_CONCURRENT_RUNS = 64  # in all stacks of a group on a GPU together; this many runs already use the whole GPU
 Item = TypeVar("Item")
 
 
@@ -126,7 +126,7 @@ def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilde
     for same_key in group_by_stack_key(ordered, lambda run: run.spec):
         count = len(same_key)
         if not on_cpu and all(run.trained for run in same_key):
-            yield same_key  # there is no need to measure the memory of a stack that is not trained
+            yield same_key  # these runs are not trained again, so their memory need not be measured
             continue
         max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
         yield from split_into_stacks(same_key, max_runs if on_cpu else ceil(count / ceil(count / max_runs)))

@@ -196,7 +196,10 @@ class Stack:
     def _differentiate(
         self, step: Tensor, networks: Collection[Hashable] = ()
     ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Any]]]:
-        """Do the same as `_gradients_vmapped`, but leave the gradients of some networks as products of two factors."""
+        """Do the same as `_gradients_vmapped`, but do not compute the weight gradients of `networks`.
+
+        The third result has, for each of these networks, the two factors of the weight gradient of each layer.
+        """
         columns = self.storage.layout.columns(self.rows)
         leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
         copies = self.storage.layout.columns(self.copy)

@@ -101,7 +101,7 @@ class RunDefaults:
 
 
 def default_net(data: FactorData) -> str:
-    """Return the name of the default network: that of images, of meshes, or of other vectors."""
+    """Return the name of the default network for images, for meshes or for other vectors, whichever the data are."""
     if len(data.shape) == 3:
         return "locatello"
     return "pointnet" if isinstance(data, Meshes) else "mlp"
@@ -160,10 +160,11 @@ def train(
             loss of any VAE. The class `unbraid.methods.HFS` has its equation.
         weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
-        orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives by two latents.
-        sparse_jacobian: The weight of the L1 penalty on the decoder's derivatives by the latents.
-        hessian_penalty: The weight of the penalty on the decoder's mixed second derivatives by two latents. The class
-            `unbraid.methods.DecoderPenalties` has the equations of the last three. They need a method with a decoder.
+        orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives with respect to
+            two latents. The class `unbraid.methods.DecoderPenalties` has the equations of this penalty and of the next
+            two. All three need a method with a decoder.
+        sparse_jacobian: The weight of the L1 penalty on the decoder's derivatives with respect to the latents.
+        hessian_penalty: The weight of the penalty on the decoder's mixed second derivatives.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
             Default: `locatello` for images, `pointnet` for meshes, `mlp` for other vectors.
         likelihood: `bernoulli`, `gaussian` (variance 1) or `normal` (variance 0.1). Default: `bernoulli` for images,
@@ -177,9 +178,9 @@ def train(
         log: If "tensorboard", TensorBoard event files are also written to the folder of each run. If "wandb", an
             offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it). If
             "trackio", finished runs are written to the project `unbraid` of Trackio on this machine (``trackio show``).
-        retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
-            own method or network, or your data in memory, have changed since they were started. By default this is an
-            error.
+        retrain: What to do with an existing run of the same spec if the source code of your own method or network, or
+            your data in memory, have changed since it was started. If true, the run is deleted and trained again. By
+            default an error is raised.
         save_data: Whether to store data that were passed as arrays, or as a torch dataset, in the folder of the runs.
             The runs can then be scored and shown with the folder alone.
         validation: The fraction of the examples to hold out from training. Their loss and its terms are logged as
@@ -349,7 +350,7 @@ def train_checked_specs(
 
 
 def hold_out(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> FactorData:
-    """Return the examples to train on. If the specs hold out a part of them, let the runs log its losses.
+    """Return the examples to train on. If the specs hold out a part of the data, let the runs log the losses on it.
 
     Raises:
         UserError: If the specs hold out different fractions, or if a method draws pairs of examples.
@@ -379,7 +380,10 @@ def long_training_advice(out: Path | None) -> str:
 
 
 def update_logs(in_training: list[RunInTraining], runs: dict[str, Run], log: str) -> None:
-    """Write the logs of trained runs for another program now. Those of the other runs are written during training."""
+    """Write the logs of trained runs for the program `log`, such as "tensorboard", and set the function that does this.
+
+    The logs of the other runs are written during training, by the same function.
+    """
     update = UPDATES[log]
     for run in in_training:
         run.on_log = update

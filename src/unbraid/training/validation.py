@@ -54,7 +54,7 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
 
 
 def _has_random_parts(data: FactorData) -> bool:
-    """Return whether examples differ between training steps. A part of the data that is stored would not."""
+    """Return whether examples have random parts that change between steps. A split stores examples without them."""
     index = torch.arange(2, device=data.device)
     noise = Noise(torch.tensor(0, device=data.device))
     return not torch.equal(data.batch(index), data.batch(index, noise))

@@ -10,13 +10,14 @@ whichever of them is its input. Kernels use these names:
 - C and M are the numbers of channels of the large and the small image.
 - g = h + 1 and q = h/2 + 1 are the numbers of blocks per side of the blocked large and the blocked small image.
 - P is the stride between the parameters of two consecutive runs.
-- PLAIN is whether the small image is plain. `span` is the number of values of one small image.
+- PLAIN is True if the small image is plain. `span` is the number of values of one small image.
 - `live` and `ok` are masks of the elements of a tile that exist. `at` and `to` are offsets of loads and stores.
-- BACK is whether the kernel computes a gradient, and ACT points to the activations whose ReLU masks the gradient.
+- BACK is True if the kernel computes a gradient. ACT points to the outputs of a ReLU, and the gradient is zero where
+  they are zero.
 - PART points to partial sums, one for each program.
-- BM, BN, BO, BK, TM, TN and BLOCK are sizes of tiles, and EVEN is whether the tiles cover all elements exactly.
-- SPLIT is the number of parts of a sum, IT the number of tiles per program, and ST the number of stages of the software
-  pipeline.
+- BM, BN, BO, BK, TM, TN and BLOCK are sizes of tiles. EVEN is True if the tiles cover the elements without a remainder.
+- SPLIT is the number of parts of a sum, RS the number of parts into which the rows of an image are divided, IT the
+  number of tiles per program, and ST the number of stages of the software pipeline.
 
 See `unbraid.accel.kernels.blocked` for plain and blocked images.
 """

@@ -1,4 +1,4 @@
-"""Adam for a part of the parameters of every run. The kernel also updates the copy that other kernels read."""
+"""Adam for some of the parameters of every run. It also updates a copy of them that other kernels read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _log(beta: float) -> float:
 
 
 def scalars(constants: Adam) -> tuple[float, float, float, float, float]:
-    """Return the arguments rest1, rest2, log1, log2 and epsilon of the kernels."""
+    """Return the arguments rest1, rest2 (1 - beta), log1, log2 (the logarithms of the betas) and epsilon of kernels."""
     beta1, beta2 = constants.beta1, constants.beta2
     return 1 - beta1, 1 - beta2, _log(beta1), _log(beta2), constants.epsilon
 

@@ -18,7 +18,7 @@ from unbraid.accel.kernels.jit import kernel, next_power_of_two
 
 
 def empty_blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
-    """Allocate uninitialised blocked images (r, b, side/2 + 1, side/2 + 1, 4 * channels) for `like` (r, b, ...)."""
+    """Allocate blocked images (r, b, side/2 + 1, side/2 + 1, 4 * channels), with the r, b and device of `like`."""
     return torch.empty(*like.shape[:2], side // 2 + 1, side // 2 + 1, 4 * channels, device=like.device, dtype=dtype)
 
 

@@ -4,9 +4,9 @@ Both compute a small image from a large, blocked image (see `unbraid.accel.kerne
 shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and column 2 dx + px has index (dy, dx, py, px).
 
 An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
-values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). Each program computes some
-columns of one of RS parts of the rows of the output, from top to bottom. It reads each strip once for two output rows,
-and keeps the weights on the chip.
+values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). The rows of the output are
+divided into RS parts. Each program computes some columns of the output in one of these parts, row by row from top to
+bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def conv4x4(
     convolution.
 
     Args:
-        x: The blocked images, or the gradient with respect to them. If C < MIN_STRIP_CHANNELS, the axis of runs may be
-            expanded.
+        x: The blocked images, or the gradient with respect to them. If C < MIN_STRIP_CHANNELS, all runs may share the
+            same images, as a tensor that is expanded along the axis of runs.
         weight: The weights of each run.
         bias: The bias of each run, or None for a gradient.
         h: The side of the small images.
@@ -119,8 +119,9 @@ def conv4x4(
         act: For a gradient, the input of the transposed convolution, which is the output of a ReLU.
 
     Returns:
-        The small images, or the gradient, which is zero where `act` is zero. For a gradient, the second value is its
-        partial sums over pixels, (r, parts, M), which give the gradient of a bias. Otherwise it has no meaning.
+        Two tensors. The first has the small images, or the gradient with respect to them, which is zero where `act` is
+        zero. For a gradient, the second has the partial sums of the first over pixels, (r, parts, M). Their sum over
+        the parts is the gradient of the bias that was added before the ReLU. Otherwise the second has no meaning.
     """
     runs, batch = x.shape[:2]
     stride = weight.stride(0)

@@ -1,8 +1,9 @@
 """Dense layers of all runs of a stack, and their gradients, each in one launch with bias and activation.
 
 A layer computes y = f(x W + b) with x (B, K), W (K, N) and a leaky ReLU f, whose negative slope is 0 for a ReLU and 1
-for no activation. K and N are padded sizes. `KX` and `NG` are the numbers of columns that x and the gradient with
-respect to x W + b really have; the other columns are zero. `unbraid.accel.kernels` explains the other names.
+for no activation. K and N are padded sizes. `KX` is the number of columns that x really has, and `NG` is the number of
+columns that the gradient with respect to x W + b really has. The other columns are treated as zero.
+`unbraid.accel.kernels` explains the other names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from unbraid.accel.kernels.jit import block_count, kernel, next_power_of_two
 from unbraid.accel.kernels.tuned import launch_settings
 
-MIN_TILE = 16  # the smallest side of a matrix product
+MIN_TILE = 16  # the smallest side of a tile in a matrix product
 
 
 @kernel
@@ -181,7 +182,7 @@ def dense_weight_gradient(x: Tensor, g: Tensor, out: Tensor, bias: Tensor, shape
 
 
 def tile_of(largest: int, size: int) -> int:
-    """Return the side of a tile of at most `largest` elements that is not much longer than `size`."""
+    """Return a power of two as the side of a tile, at most `largest` and not much longer than `size`."""
     return min(largest, max(MIN_TILE, next_power_of_two(size)))
 
 

@@ -13,7 +13,7 @@ import triton
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a Triton function at its first launch. TRITON_INTERPRET=1 runs it in numpy instead."""
-    return triton.jit(inspect.unwrap(function))  # because tests wrap every function in a type check
+    return triton.jit(inspect.unwrap(function))  # tests wrap every function in a type check, which is removed here
 
 
 def kernel_for_any_sizes(function: Callable[..., Any]) -> Any:

@@ -161,8 +161,9 @@ def conv_transpose4x4_nll(
         kind: BERNOULLI or GAUSSIAN.
 
     Returns:
-        A tuple of the negative log-likelihood of each sample, (r, b), its derivatives with respect to the output of the
-        layer, blocked, and the sums of the derivatives over the blocks of each sample, (r, b, 4, stored).
+        A tuple of three tensors: the negative log-likelihood of each sample, (r, b); its derivatives with respect to
+        the output of the layer, as blocked images; and the sums of these derivatives over the blocks of each sample,
+        (r, b, 4, stored).
     """
     runs, batch, channels, side = target.shape[:4]
     slopes = empty_blocked(target, side, stored, small.dtype)

@@ -58,7 +58,7 @@ def _draw(
 
 
 class Draw(NonDifferentiable):
-    """Draws (*k, *shape) from keys (*k): words, uniform numbers, normal numbers, or bytes (eight per word)."""
+    """Draws (*k, *shape) from keys (*k): 64-bit words, uniform numbers, normal numbers, or bytes (eight per word)."""
 
     @staticmethod
     def forward(key: Tensor, start: int, shape: tuple[int, ...], kind: int) -> Tensor:

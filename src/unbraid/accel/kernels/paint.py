@@ -1,7 +1,7 @@
 """Painting sprites and blending rendered scenes, each in one launch.
 
-The arithmetic is on integers, as on a CPU, so images are equal bit for bit. Pixels are integers from 0 to 255, divided
-by 255.
+The arithmetic is on integers, as on a CPU, so images are equal bit for bit on both devices. Pixels are integers from 0
+to 255, divided by 255.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def _conv4x4_weight_gradient(
 ) -> None:  # fmt: skip
     """Compute dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)].
 
-    Each program computes one tile (TM, TN) of one of SPLIT parts of the sum.
+    S are the large images and G the small images. Each program computes one tile (TM, TN) of one of SPLIT parts of the
+    sum.
     """
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1

@@ -1,6 +1,7 @@
 """Dense layers of all runs of a stack.
 
-Kernels read the low-precision copy of the parameter rows. Gradients are written directly into rows of gradients.
+Kernels read a copy of the parameter rows, which may have a lower precision. Gradients are written directly into rows of
+gradients.
 """
 
 from __future__ import annotations

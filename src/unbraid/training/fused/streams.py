@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-MAX_POSTPONED_RUNS = 25  # runs of a stack whose joins are postponed; postponing makes larger stacks slower
+MAX_POSTPONED_RUNS = 25  # maximum size of a stack whose joins are postponed; postponing makes larger stacks slower
 
 
 class Postponed:
