@@ -1,22 +1,68 @@
-"""The comparison in docs/guides/pairs_and_spaces.md, measured by benchmarks/bench_pairs.py."""
+"""The tables of docs/guides/pairs_and_spaces.md, measured by benchmarks/bench_recovery.py and bench_pairs.py."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from generate import ROOT
-from generate.markdown import replace_block, table, table_per_dataset
+from generate.markdown import replace_block, result, table, table_per_dataset
 
 PAGE = ROOT / "docs" / "guides" / "pairs_and_spaces.md"
 METRICS = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE", "sap": "SAP"}
 DATA = ("dsprites", "cars3d")
 
+Row = Mapping[str, Any]
+STEP = "longest step between the codes of neighbouring angles, divided by the average step (1 is best)"
+FOLD = "largest difference between the angles of neighbouring codes, in radians (0 is best)"
+# One row of the table of recovered factors: the task, the measure, the name of the baseline, the part of the result,
+# the field that tells the method from its baseline, its values for the baseline and for the method, how to read the
+# measure, and its number of decimals.
+RECOVERED: Sequence[tuple[str, str, str, str, str, object, object, Callable[[Row], float], int]] = (
+    ("PCL, five sources of a time series", "MCC", "untrained", "pcl", "when", "before", "after",
+     lambda row: row["mcc"], 2),
+    ("PMP, three factors of a curved product", "MCC of subspaces", "PMP without its losses", "pmp", "losses", False,
+     True, lambda row: row["components"]["mcc"], 2),
+    ("the same", "MCC of the coordinates of the sum", "the same", "pmp", "losses", False, True,
+     lambda row: row["sum"]["mcc"], 2),
+    ("Diffusion VAE on a circle, a rotating shape", STEP, "VAE with one latent", "circle", "space", "line", "circle",
+     lambda row: row["unevenness"], 1),
+    ("the same", FOLD, "the same", "circle", "space", "line", "circle", lambda row: row["folding"], 2),
+    ("Ada-GVAE, sprites, `pairs`", "DCI", "beta-VAE", "few factors change", "method", "beta_vae", "ada_gvae",
+     lambda row: row["dci"], 2),
+    ("the same", "MIG", "beta-VAE", "few factors change", "method", "beta_vae", "ada_gvae",
+     lambda row: row["mig"], 2),
+    ("SlowVAE, sprites, `laplace`", "DCI", "beta-VAE", "factors move a little", "method", "beta_vae", "slow_vae",
+     lambda row: row["dci"], 2),
+    ("the same", "MIG", "beta-VAE", "factors move a little", "method", "beta_vae", "slow_vae",
+     lambda row: row["mig"], 2),
+)  # fmt: skip
+
 
 def pair_pages() -> dict[Path, str]:
     """Return the page with its current tables."""
-    return {PAGE: replace_block(PAGE.read_text(), "pairs", table_per_dataset("bench_pairs", DATA, medians))}
+    text = replace_block(PAGE.read_text(), "recovery", recovery_table())
+    return {PAGE: replace_block(text, "pairs", table_per_dataset("bench_pairs", DATA, medians))}
+
+
+def recovery_table() -> str:
+    """Return how well factors are recovered, with the median and the value of each seed, and a sentence on the circle."""
+    bench = result("bench_recovery")
+    body = []
+    for task, measure, baseline, part, field, before, after, read, digits in RECOVERED:
+        rows = bench[part] if part in bench else [row for row in bench["pairs"] if row["contest"] == part]
+        cells = []
+        for value in (before, after):
+            values = [read(row) for row in rows if row[field] == value]
+            each = " ".join(f"{one:.{digits}f}" for one in values)
+            cells.append(f"{statistics.median(values):.{digits}f} ({each})")
+        body.append([task, measure, f"{baseline}: {cells[0]}", cells[1]])
+    head = ["method and task", "measure", "baseline: median (each seed)", "the method: median (each seed)"]
+    lowest = min(row["correlation"] for row in bench["circle"] if row["space"] == "circle")
+    angles = f"On the circle, the angles of the codes have a correlation of at least {int(1000 * lowest) / 1000:.3f} with"
+    return f"{table(head, body)}\n\n{angles} the angles of the shape."
 
 
 def medians(bench: dict[str, Any]) -> str:
