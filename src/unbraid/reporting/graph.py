@@ -44,9 +44,9 @@ class Graph:
         return Value(len(self.nodes) - 1, tuple(shape))
 
     def value(self, given: Value | Tensor) -> Value:
-        """Return a tensor as a value. A constant becomes a node, and axes along which it is constant have size 1 there.
+        """Return a tensor as a value. A tensor that the page does not compute becomes a constant node.
 
-        A view then repeats the stored elements along these axes.
+        To save space, an axis along which all elements are equal is stored with size 1, and a view repeats its element.
         """
         if isinstance(given, Value):
             return given
