@@ -1,9 +1,9 @@
 """Measure how well PMP separates subject and pose of body meshes, and how close swapped meshes are to the true ones.
 
-Every mesh (subject, pose) is combined with every donor of another subject and pose. With the donor's pose it should
-become the mesh (subject, pose of the donor), which the grid contains. The baseline is an autoencoder, the same network
-without the terms of PMP. There the coordinates with most information about the pose are swapped, as many as the pose
-subspace of PMP has in each run.
+Every mesh (subject, pose) is combined with every donor, a mesh of another subject in another pose. If the pose subspace
+is taken from the donor, the result should be the mesh (subject, pose of the donor), which the grid contains. The
+baseline is one autoencoder, the same network without the terms of PMP. Its coordinates with the largest share of
+variance that is due to the pose are swapped. Their number is that of the pose subspace, for each run of PMP.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Grid:
 
 
 def measure(run: Run, grid: Grid, data: Bodies) -> dict[str, Any]:
-    """Return the results of a run of PMP with two subspaces, of which the more accurate one is that of the pose."""
+    """Return the results of a run of PMP. The subspace that predicts the pose most accurately is the pose subspace."""
     method = run.spec.method
     assert isinstance(method, PMP)
     parts = method.subspace_codes(run.net, run.posterior(data.table))
@@ -109,7 +109,10 @@ def measure(run: Run, grid: Grid, data: Bodies) -> dict[str, Any]:
 
 
 def measure_autoencoder(run: Run, grid: Grid, data: Bodies, count: int) -> dict[str, Any]:
-    """Return the results of an autoencoder if the `count` coordinates with most variance by pose are swapped."""
+    """Return the results of an autoencoder in which `count` coordinates are swapped.
+
+    These are the coordinates with the largest share of variance that is due to the pose.
+    """
     code = run.encode(data.table)
     cells = code.unflatten(0, data.sizes)
     share = cells.mean(0).var(0) / (cells.mean(1).var(0) + cells.mean(0).var(0))

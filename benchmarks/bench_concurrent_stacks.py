@@ -1,7 +1,7 @@
 """Model-steps per second of small stacks on a GPU, trained one after another and at the same time.
 
-A study with ten seeds per setting has stacks that leave a GPU mostly idle. Several stacks share it by one CUDA stream
-per stack. Writes results/bench_concurrent_stacks.json.
+A study with ten seeds per setting has stacks that leave a GPU mostly idle. Several stacks can share the GPU if each has
+its own CUDA stream. Writes results/bench_concurrent_stacks.json.
 Run: python benchmarks/bench_concurrent_stacks.py [--data dsprites --seeds 10 --seconds 5]
 """
 
@@ -37,7 +37,7 @@ def advance(stacks: list[ActiveStack]) -> None:
 
 
 def model_steps_per_second(stacks: list[ActiveStack], seconds: float) -> float:
-    """The rate of the stacks, measured for so many seconds."""
+    """Return the model-steps per second of all stacks together, measured for `seconds` seconds."""
     for _ in range(WARM_UP_STEPS):
         advance(stacks)
     torch.cuda.synchronize()
@@ -51,7 +51,7 @@ def model_steps_per_second(stacks: list[ActiveStack], seconds: float) -> float:
 
 
 def measure(names: list[str], data: FactorData, seeds: int, seconds: float) -> float:
-    """The rate of one stack per method, all at the same time."""
+    """Return the model-steps per second of one stack per method, all trained at the same time."""
     defaults = RunDefaults.choose(data)
     settings = {"steps": 10**9, "batch": 64, "learning_rate": 1e-4, "latents": 5}
     specs = [defaults.spec(METHODS[name], seed=seed, **settings) for name in names for seed in range(seeds)]

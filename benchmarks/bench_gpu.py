@@ -2,8 +2,8 @@
 
 A model-step is one step of one run: drawing a batch, forward and backward pass, Adam and logging, with batch 64, images
 of 64x64 pixels and the network of the study. Stacks are timed by CUDA events over repeated steps. `train` is the rate
-of `unbraid.train` with files, logs, checkpoints and progress, computed from the times of two lengths. The plain loop is
-eager PyTorch with its own Adam and the data on the GPU.
+of `unbraid.train` with files, logs, checkpoints and progress, computed from the times of a short and a long training.
+The plain loop is eager PyTorch with its own Adam and the data on the GPU.
 Run: python benchmarks/bench_gpu.py [--methods beta_vae --runs 128 --seconds 0.2]
 """
 
@@ -136,7 +136,7 @@ def plain_loop(data: FactorData, net: str, steps: int = 300) -> float:
 
 
 def _ordinary(net: nn.Module) -> nn.Module:
-    """The same layers as classes of PyTorch."""
+    """Return a network with the same layers, as classes of PyTorch."""
     layers: list[nn.Module] = []
     for layer in net.children():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
@@ -148,7 +148,7 @@ def _ordinary(net: nn.Module) -> nn.Module:
 
 
 def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str, float]:
-    """The rate of `unbraid.train` with all files, from the times of two lengths, and both times."""
+    """Return the rate of `unbraid.train` with all files, and the times of a short and a long training."""
     spent = {}
     for length in (steps // 4, steps):
         with tempfile.TemporaryDirectory() as folder:

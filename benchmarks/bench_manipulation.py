@@ -1,4 +1,4 @@
-"""Evaluate learned manipulations of a dataset without training VAEs: the gap of rotated factors, and local alignment.
+"""Evaluate learned manipulations of a dataset without training VAEs, by the gap of rotated factors and by alignment.
 
 Learns one manipulation per seed. Then it computes `manipulation.measure_gap` with new decoders and `analysis.alignment`
 for the original data, for noise of equal strength, for each manipulation, and for controls made from the first one: its

@@ -138,7 +138,7 @@ def draw_traversal(run: ub.Run, data: FactorData) -> Image.Image:
 
 
 def information_shares(run: ub.Run, data: FactorData) -> np.ndarray[Any, Any]:
-    """Return the information of each code about each factor as a share of its entropy, (codes, factors)."""
+    """Return the information of each code about each factor, divided by the entropy of the factor, (codes, factors)."""
     index = np.arange(len(data))
     codes, factors = run.encode(data.images(index)).cpu().numpy(), data.factors(index).cpu().numpy()
     share: np.ndarray[Any, Any] = mutual_information(discretise(codes), factors) / entropy(factors)

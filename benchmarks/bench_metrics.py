@@ -37,7 +37,10 @@ NAMES = [name for part in OURS.values() for name in part]
 
 
 def encoder(seed: int = 0) -> Callable[[Array], Array]:
-    """Return an encoder: centred factors times a random 5 x 10 matrix, plus noise of .1 that depends on the factors."""
+    """Return an encoder: centred factors times a random 5 x 10 matrix, plus noise that is a function of the factors.
+
+    The standard deviation of the noise is about 0.1.
+    """
     rng = np.random.default_rng(seed)
     mixing, phase = rng.normal(size=(5, 10)), rng.normal(size=(5, 10)) * 1000
     half = (np.array(SIZES) - 1) / 2

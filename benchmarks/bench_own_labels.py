@@ -41,7 +41,7 @@ def write_folder(folder: Path) -> None:
 
 
 def run_command(where: Path, *arguments: str) -> dict[str, float]:
-    """Run a command of unbraid and return its time on the clock and on all processors."""
+    """Run a command of unbraid and return its wall-clock time and its CPU time on all cores."""
     environment = {**os.environ, "UNBRAID_CACHE": str(where / "cache")}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-m", "unbraid", *arguments], cwd=where, env=environment, check=True)

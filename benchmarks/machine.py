@@ -1,4 +1,4 @@
-"""What every benchmark writes beside its figures."""
+"""A description of the commit and the machine, which every benchmark writes beside its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbraid.runtime import provenance
 
 
 def describe() -> dict[str, Any]:
-    """The commit, the machine with its devices, and the versions that made the figures."""
+    """Return the commit, the machine with its devices, and the versions of libraries."""
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     machine = {**provenance.machine_info(), "devices": devices, "versions": provenance.library_versions()}
     return {"commit": provenance.git_commit(), "machine": machine}

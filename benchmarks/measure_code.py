@@ -100,7 +100,7 @@ def code_lines(paths: list[Path]) -> int:
 
 
 def statements(paths: list[Path]) -> int:
-    """Statements other than docstrings and imports, which do not depend on how long names are and lines are wrapped."""
+    """Return the number of statements except docstrings and imports. It does not depend on how lines are wrapped."""
     nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
     counted = (
         node for node in nodes if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom)

@@ -60,7 +60,7 @@ class Reference:
         return np.abs(self.encode(first) - self.encode(second)).mean(axis=0), index
 
     def factor_vae(self) -> dict[str, float]:
-        """Return the accuracy of majority votes of the code that varies least."""
+        """Return the accuracy of predicting the fixed factor, by majority votes, from the code that varies least."""
         variances = np.var(self.points(self.train)[0], axis=0, ddof=1)
         active = np.sqrt(variances) >= 0.05
         train_votes, test_votes = (self._votes(n, variances, active) for n in (self.train, self.test))

@@ -103,8 +103,8 @@ def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
 def expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the fields of one part for each combination of the values of `vary`, or the entry itself if it has none.
 
-    The values are added to `only`, and replace their names in braces in `name` and `paper`. `override` has fields for
-    parts with a certain value.
+    The values are added to `only`. In `name` and `paper`, they replace their names in braces. `override` maps a value
+    to fields that replace those of the entry in parts with this value.
 
     >>> [part["name"] for part in expand({"name": "a-{data}", "paper": "A", "vary": {"data": ["x", "y"]}})]
     ['a-x', 'a-y']

@@ -20,7 +20,7 @@ CHANNELS = (1, 3)  # valid numbers of channels of an image: grey or RGB
 
 
 def as_images(x: Any) -> Tensor:
-    """Return images (n, c, h, w) with 1 or 3 channels as a float32 tensor. Divide uint8 values by 255."""
+    """Return images (n, c, h, w) with 1 or 3 channels as a float32 tensor. Values of type uint8 are divided by 255."""
     images = as_tensor(x, "The images x")
     shape = tuple(images.shape)
     if images.ndim == 4 and shape[1] in CHANNELS and min(shape) > 0:

@@ -170,7 +170,8 @@ def informative_controls(run: Run, data: FactorData, controls: int | None, facto
 
     .. math:: \text{arg max}_{i \ne j} I(c_i; v_1) / H(v_1) + I(c_j; v_2) / H(v_2)
 
-    The mutual information I of each control with its factor is divided by the entropy H of the factor.
+    Here c_i is the column of codes of control i, and v_1 and v_2 are the two factors. The mutual information I of each
+    control with its factor is divided by the entropy H of the factor.
 
     Args:
         run: The run.
@@ -220,17 +221,17 @@ def falling_controls(
 def best_and_worst_runs(runs: Sequence[Run], metric: str, count: int = 1) -> list[tuple[str, float, Run]]:
     """Return the best and the worst runs for each combination of dataset and method, by a stored score.
 
-    Runs with fewer active latents than factors (the score `active` of studies) are left out, because they cannot
-    represent all factors. If a group has only such runs, they are used.
+    Runs whose stored score `active` counts fewer active latents than factors are left out, because they cannot
+    represent all factors. If all runs of a dataset and method would be left out, all of them are used.
 
     Args:
         runs: Runs with folders.
         metric: The name of a metric.
-        count: The number of best runs, and of worst runs, of each group.
+        count: The number of best runs, and also of worst runs, per dataset and method.
 
     Returns:
-        Tuples ("best" or "worst", score, run). The best runs of a group come before the worst, and no run is both. A
-        group with one run has only a best run.
+        Tuples ("best" or "worst", score, run). For each dataset and method, the best runs come before the worst, and no
+        run is both. A single run counts as best.
 
     Raises:
         UserError: If the metric does not exist, or if no run has a score of it.

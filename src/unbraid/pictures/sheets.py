@@ -21,7 +21,7 @@ from unbraid.runs.run import Run
 from unbraid.runs.run_data import run_data
 from unbraid.runs.spec import method_name
 
-MAX_TITLE_COLUMNS = 8  # columns of a panel of samples, so that its title fits above it
+MAX_TITLE_COLUMNS = 8  # maximum number of columns of a panel of samples
 
 
 def draw_samples(

@@ -1,4 +1,4 @@
-"""Pictures of what parts of the latents encode. One part is taken from another example, and the others are kept.
+"""Pictures of what parts of the latents encode. One part is taken from another example, and the other parts are kept.
 
 A part is a subspace, a latent, or a group of these.
 """
@@ -98,18 +98,19 @@ def draw_swaps(
 ) -> Path:
     """Write `swap.png`, with one panel per group of latents that shows the exchange of this group between examples.
 
-    In each panel, the first row and the first column show the same examples. The other cells are decoded from the group
-    of the example at the top of the column and the rest of the example at the left of the row. The diagonal therefore
-    shows reconstructions.
+    In each panel, the first row and the first column show the same examples. Each other cell is decoded from the group
+    of latents of the example at the top of its column and all other latents of the example at the left of its row. The
+    diagonal therefore shows reconstructions.
 
     Args:
         run: A run with a decoder, on images or meshes.
         data: A dataset or its name. By default the dataset of the run.
         examples: The number of examples, at least 2.
         seed: The random seed with which examples are drawn.
-        groups: The groups to exchange, such as ``[[0], [3, 4]]``. The numbers are those of subspaces if the method has
-            subspaces (`PMP`), and those of latents otherwise. By default every subspace, the appearance and the
-            perspective (`CVITAE`), or every latent.
+        groups: The groups to exchange, such as ``[[0], [3, 4]]``. The numbers are indices of subspaces if the method
+            has subspaces (`PMP`), and indices of latents otherwise. By default, each subspace is a group. If the method
+            separates appearance from perspective (`CVITAE`), these are the two groups. Otherwise each latent is a
+            group.
         out: The folder of the file. By default the folder of the run.
 
     Returns:
@@ -183,7 +184,7 @@ def default_groups(run: Run, parts: int) -> Groups:
 
 
 def group_name(run: Run, names: Sequence[str], group: Sequence[int]) -> str:
-    """Return the title of a group, or raise a UserError if the group is empty or has an index that does not exist."""
+    """Return the title of a group. Raise a UserError if the group is empty or has an invalid or repeated index."""
     if not group or len(set(group)) < len(group) or not set(group) <= set(range(len(names))):
         raise UserError(
             f"A group must have different indices of the {len(names)} latents or subspaces of {run.label}, 0 to "

@@ -75,8 +75,8 @@ def abstract_reasoning(
     The networks of several runs with equally many code dimensions are trained together. All runs see the same puzzles.
 
     Deviations: The correct answer cannot be inferred from the six answers alone (see
-    `unbraid.reasoning.puzzles.draw_puzzles`). Puzzles on dSprites have no colours. The paper also trains networks on
-    images, and selects among several network sizes.
+    `unbraid.reasoning.puzzles.draw_puzzles`). Puzzles on dSprites have no colours. Unlike in the paper, no networks are
+    trained on images, and the size of the network is not selected among several sizes.
 
     Reference: van Steenkiste et al. (2019), "Are disentangled representations helpful for abstract visual reasoning?",
     arXiv:1905.12506.
@@ -89,7 +89,7 @@ def abstract_reasoning(
             also stored there. If the call is repeated, stored curves are read instead of computed again.
         reference: Whether to add a learning curve of the true factors, encoded as one-hot vectors, for comparison.
         quiet: Whether to hide the progress bar.
-        trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
+        trust: Whether methods and networks that are not part of unbraid may be imported and run (see `load_runs`).
         only: Which runs to use, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
 
     Returns:

@@ -18,7 +18,7 @@ PUBLISHED = {
     ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"): (10, 10, 10, 4, 4, 4),
 }
 """The largest number of values of each factor for dSprites and Shapes3D in the code of van Steenkiste et al. (2019)."""
-MAX_VALUES = 4  # the same number for the factors of all other datasets
+MAX_VALUES = 4  # the largest number of values of each factor for all other datasets
 MAX_PANELS = 1_000_000
 
 

@@ -43,9 +43,9 @@ def draw_puzzles(
 ) -> Puzzles:
     """Draw puzzles at random.
 
-    The number of active factors is drawn uniformly from `relations`. Every other factor that can vary is not constant
-    in both of the first two rows, and does not have three different values in both of them. The active factors
-    therefore follow from the context alone.
+    The number of active factors is drawn uniformly from `relations`. Factors that are not active are drawn until they
+    are neither constant in both of the first two rows nor have three different values in both of them. The active
+    factors therefore follow from the context alone.
 
     With `easy` alternatives, the six answers are independent and uniform, under the condition that each answer could be
     the correct one for some choice of active factors. With `hard` alternatives and two or more relations, two active
@@ -56,10 +56,10 @@ def draw_puzzles(
     A solver that does not look at the context is therefore correct with probability 1/6.
 
     Deviations: In the authors' code, wrong answers are drawn until they violate the relations of the correct answer,
-    so that the correct answer stands out from the others. With few values per factor, it can then be guessed from the
+    so the correct answer stands out from the others. With few values per factor, it can then be guessed from the
     answers alone. Hu et al. (2021), arXiv:2002.06838, describe this fault in another dataset. The authors' code can
-    also draw an answer twice. Our procedure avoids both, but in easy puzzles with one relation, factors with many
-    values are active more often.
+    also draw the same answer twice. The procedure here avoids both faults, but in easy puzzles with one relation,
+    factors with many values are active more often than others.
 
     Reference: van Steenkiste et al. (2019), arXiv:1905.12506, section 3, and the authors' code.
 

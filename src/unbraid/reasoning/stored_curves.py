@@ -1,6 +1,7 @@
 """Store learning curves in a folder, so that an interrupted command resumes with the runs that have no curve yet.
 
-Only this module reads and writes `curves.jsonl`. Each line has the key of a curve, its name and its accuracies.
+Only this module reads and writes `curves.jsonl`. Each line has the key of a curve, the name of its run and the
+accuracies.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class CurveLine:
 
     Attributes:
         key: The digest of everything that determines the curve (see `curve_key`).
-        name: The id of the run, or the name of a reference code.
+        name: The id of the run, or "true factors" for the reference.
         accuracy: The accuracy at each measurement.
     """
 
@@ -42,7 +43,7 @@ def curve_key(name: str, data: str, fingerprint: str | None, settings: Reasoning
     """Return a digest of everything that determines a learning curve.
 
     Args:
-        name: The id of the run, or the name of a reference code.
+        name: The id of the run, or "true factors" for the reference.
         data: The name of the dataset.
         fingerprint: The fingerprint of data in memory, or None.
         settings: The settings of the task and the network.

@@ -16,14 +16,14 @@ from unbraid.scoring.run_scorer import ExampleTable
 
 
 def run_protocols(runs: Sequence[Run]) -> dict[str, Protocol]:
-    """Return, by the id of each run, the protocol of its study. Each `study.json` is read once."""
+    """Return the scoring protocol of each run's study, by the id of the run. Each `study.json` is read once."""
     folders = {run.path.parent for run in runs if run.path is not None}
     read = {folder: read_protocol(folder) for folder in folders}
     return {run.id: Protocol() if run.path is None else read[run.path.parent] for run in runs}
 
 
 def number_protocols(runs: Sequence[Run]) -> dict[Protocol, int]:
-    """Number the different protocols of runs from 0, in order of appearance."""
+    """Return a number for each different protocol of the runs, from 0, in order of appearance."""
     return {protocol: i for i, protocol in enumerate(dict.fromkeys(run_protocols(runs).values()))}
 
 
@@ -36,12 +36,12 @@ def ceilings_and_floors(
         data: The dataset.
         runs: The runs on this dataset.
         metrics: Names of metrics.
-        numbers: The number of each protocol on the page.
+        numbers: The number by which the page refers to each protocol (see `number_protocols`).
 
     Returns:
-        One dictionary per code with `kind` ("perfect" or "noise"), `label`, `protocol` (its number), `latents` (None
-        for a perfect code, whose scores do not depend on them) and `scores`. The list is empty if the data have no
-        factors.
+        One dictionary per code with `kind` ("perfect" or "noise"), `label`, `protocol` (its number), `latents` and
+        `scores`. `latents` is None for a perfect code, because its scores do not depend on the number of latents. The
+        list is empty if the data have no factors or there are no metrics.
     """
     if not data.names or not metrics:
         return []

@@ -39,9 +39,9 @@ from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__
 
 MAX_RUNS = 500  # maximum number of runs in the table
-MAX_CURVES = 36  # maximum number of training curves, which is the number of looks in page.js
+MAX_CURVES = 36  # maximum number of training curves, which is the number of line styles in page.js
 START_EXAMPLES = 12  # number of examples from which the sliders can start
-MAX_WEIGHT_BYTES = 900_000  # maximum size of the weights of a decoder on a page, which become 1.2 MB of text
+MAX_WEIGHT_BYTES = 900_000  # maximum size of a decoder's weights on a page, which take 1.2 MB as base64 text
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def report_content(
         study: The folder of a study whose analyses are shown, or None.
         quiet: If True, do not show progress.
         embed: Whether the page contains the decoders. Otherwise a server runs them.
-        data: The dataset of all runs. By default each run has its own.
+        data: The dataset of all runs. By default, the dataset of each run is loaded by its name.
     """
     datasets = load_datasets(runs, data, quiet)
     trained = [run for run in runs if run.divergence is None]
@@ -122,7 +122,7 @@ def report_content(
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """Describe a dataset: its factors, some examples, and the settings with which the page can render it."""
+    """Describe a dataset: its factors, some examples, and the settings with which the page renders true images."""
     examples = Examples.choose(data, START_EXAMPLES)
     pictures: list[Picture | None] = [None] * len(examples.index)
     if is_drawable(data):
@@ -145,7 +145,7 @@ def describe_data(data: FactorData) -> dict[str, Any]:
 
 
 def _factor_texts(data: FactorData, values: Sequence[float]) -> list[int | float | str]:
-    """Return factor values for the page: integers, numbers with four digits if continuous, or "missing"."""
+    """Return factor values for the page: integers, continuous values with four digits, or "missing"."""
     return [
         "missing" if math.isnan(value) else float(f"{value:.4g}") if name in data.continuous else int(value)
         for name, value in zip(data.names, values, strict=True)
@@ -155,8 +155,8 @@ def _factor_texts(data: FactorData, values: Sequence[float]) -> list[int | float
 def add_detail(row: dict[str, Any], run: Run, data: FactorData, weights: dict[str, bytes] | None) -> None:
     """Add the details of a run to its row, and the weights of its decoder to `weights`.
 
-    If the page cannot run the decoder, the row contains the reason. If `weights` is None, a server runs the decoder,
-    and the row contains only the number of latents and the shape of the decoded example.
+    If the page cannot run the decoder, the row contains the reason. If `weights` is None, a server runs the decoder.
+    `row["decoder"]` then contains only the number of latents and the shape of a decoded example.
     """
     row["detail"] = run_detail(run, data, Examples.choose(data, START_EXAMPLES))
     row["decoder"] = None

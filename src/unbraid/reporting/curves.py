@@ -17,15 +17,16 @@ Log = dict[float, dict[str, Any]]
 
 
 def training_curves(runs: Sequence[Run], labels: dict[str, str]) -> list[dict[str, Any]]:
-    """Return one curve for runs that differ only in their seed, in the order of the first run of each curve.
+    """Return one curve for each group of runs that differ only in their seed, in the order of their first runs.
 
     Args:
         runs: The runs. Runs that logged fewer than two steps are left out.
         labels: The labels of the runs by id, as `runs_table.short_labels` returns them.
 
     Returns:
-        Dictionaries with the label without the seed, the dataset, the number of `seeds`, the list `step`, and `terms`.
-        The latter have the lists `mean` and, for several seeds, `deviation` of each logged term.
+        One dictionary per curve with the `label` without the seed, the dataset (`data`), the number of `seeds`, the
+        list `step`, and `terms`. For each logged term, `terms` has the list `mean` and, for several seeds, the list
+        `deviation` of standard deviations.
     """
     groups: dict[tuple[str, str], list[Log]] = {}
     for run in runs:
@@ -38,7 +39,7 @@ def training_curves(runs: Sequence[Run], labels: dict[str, str]) -> list[dict[st
 
 
 def _curve(logs: Sequence[Log]) -> dict[str, Any]:
-    """Return the means and standard deviations of all terms at steps that all runs logged."""
+    """Return the means and standard deviations of all terms, at up to `CURVE_POINTS` steps that all runs logged."""
     common = sorted(set.intersection(*(set(log) for log in logs)))
     if not common:
         return {"step": [], "terms": {}}

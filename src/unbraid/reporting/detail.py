@@ -23,7 +23,7 @@ from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.factor_table import FactorTable
 
 N_HEAT_MAP_EXAMPLES = 10_000  # number of examples for the heat maps
-COLUMNS = 9  # number of pictures per latent
+COLUMNS = 9  # number of pictures per latent in a traversal
 SPAN = 2.0  # traversals run from -SPAN to SPAN, in standard deviations of the prior or in radians
 N_RECONSTRUCTIONS = 8  # number of examples that are reconstructed
 MAX_FACTORS = 40  # maximum number of factors in the heat maps
@@ -82,11 +82,12 @@ def _column_codes(run: Run, q: Any) -> tuple[Array, list[str]]:
 
 
 def _heat_maps(codes: Array, data: FactorData, index: Tensor) -> dict[str, Any]:
-    """Return two heat maps of shape (columns of codes, factors).
+    """Return two heat maps of shape (columns of codes, factors), and the names of the factors.
 
-    "information" is the mutual information divided by the entropy of the factor, and "floor" is the value of this ratio
-    for codes without information about the factor. "importances" are the importances of DCI. For each factor, examples
-    without a label of this factor are left out. Factors that do not vary are omitted.
+    The heat map "information" is the mutual information divided by the entropy of the factor. Its "floor" is the value
+    of this ratio, for each factor, if the codes have no information about the factor. The heat map "importances" has
+    the importances of DCI. For each factor, examples without a label of this factor are left out. Factors that do not
+    vary are omitted.
     """
     factors = FactorTable.of(data, index)
     varying = varying_columns(factors.values)[:MAX_FACTORS]

@@ -37,7 +37,7 @@ def explore(
         port: The port. 0 chooses any free port.
         best: Number of runs that are shown in detail, with their decoders.
         device: Device on which the decoders run: "cpu" or "cuda".
-        trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
+        trust: Whether methods and networks that are not part of unbraid may be imported and run (see `load_runs`).
         data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
             trained on data in memory that were not saved.
 
@@ -46,7 +46,7 @@ def explore(
         end of a ``with`` block closes it.
 
     Raises:
-        UserError: If no run in the folder has a trained decoder, the port cannot be used, or an argument is invalid.
+        UserError: If none of the runs has a trained decoder, the port cannot be used, or an argument is invalid.
 
     >>> import tempfile
     >>> import unbraid as ub

@@ -44,7 +44,10 @@ class Graph:
         return Value(len(self.nodes) - 1, tuple(shape))
 
     def value(self, given: Value | Tensor) -> Value:
-        """Return a tensor as a value. A constant is stored once along axes on which it does not vary."""
+        """Return a tensor as a value. A tensor that the page does not compute becomes a constant node.
+
+        To save space, an axis along which all elements are equal is stored with size 1, and a view repeats its element.
+        """
         if isinstance(given, Value):
             return given
         small = given.detach().to(torch.float64) if given.dtype != torch.float64 else given.detach()
@@ -56,7 +59,10 @@ class Graph:
         return self.view(constant, given.shape, small.expand(given.shape).stride(), 0)
 
     def view(self, x: Value, shape: Any, stride: Any, offset: int) -> Value:
-        """Return the elements of x in the order of a view of x. Nothing is copied if the order is that of x."""
+        """Return the view of x with this shape, stride and offset, as in `torch.as_strided`.
+
+        The page copies the elements only if the view changes their order or number.
+        """
         shape, stride = tuple(shape), tuple(stride)
         if tuple(shape) == x.shape and _is_contiguous(shape, stride) and offset == 0:
             return x
@@ -90,7 +96,7 @@ def _is_contiguous(shape: Shape, stride: tuple[int, ...]) -> bool:
 
 
 def _json_number(value: Number) -> Number | str:
-    """Return a number as JSON can write it. JavaScript converts "Infinity" to a number."""
+    """Return a number as JSON can write it. Infinities and NaN become strings, which JavaScript converts to numbers."""
     if value != value or abs(value) == float("inf"):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return float(value) if isinstance(value, bool) else value

@@ -35,7 +35,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How pictures are encoded: losslessly as PNG, or as WebP of a quality and a scale if that is smaller."""
+    """How pictures are encoded: as PNG, or as WebP if the WebP file is smaller than the PNG file.
+
+    Attributes:
+        quality: The quality of WebP, from 0 to 100. None encodes pictures as PNG, without loss.
+        scale: The factor by which the sides of a WebP picture are scaled.
+    """
 
     quality: int | None = None
     scale: float = 1.0
@@ -63,7 +68,7 @@ def encode_pictures(facts: Any, max_bytes: int) -> Any:
         None if there is no such encoding.
     """
     best, low, high = None, 0, len(ENCODINGS)
-    at = 0  # Most pages need no search, because their PNG files are small enough.
+    at = 0  # The bisection starts with PNG, because the PNG files of most pages are small enough.
     while low < high:
         encoded, size = _encoded(facts, ENCODINGS[at])
         if size <= max_bytes:
@@ -102,7 +107,7 @@ def png_bytes(picture: Image.Image) -> bytes:
 
 
 def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
-    """Draw images (c, h, w) in [0, 1] side by side. Return a data URL, the size and the alternative text."""
+    """Draw images (c, h, w) in [0, 1] side by side. Return the picture, its size and the alternative text."""
     h, w = tiles[0].shape[1:]
     canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
     for i, tile in enumerate(tiles):
@@ -111,7 +116,7 @@ def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
 
 
 def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
-    """Draw a matplotlib figure. Return a data URL, the size and the alternative text."""
+    """Draw a matplotlib figure. Return the picture, its size and the alternative text."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=96)
     picture = Image.open(buffer).convert("RGB")

@@ -1,4 +1,8 @@
-"""Layers of a decoder as nodes of a graph: products, convolutions, normalisation, softmax and pooling."""
+"""Layers of a decoder as nodes of a graph: products, convolutions, normalisation, softmax and pooling.
+
+The function `write_...` of a layer adds the nodes of the layer to a graph and returns its output. It gets the
+arguments of the ATen operator (`given`) and the shape of the output.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from unbraid.reporting.graph import Given, Graph, UnsupportedOperatorError, Valu
 
 
 def reduce(graph: Graph, x: Value, axes: list[int], kind: str, shape: Any = None, correction: float = 1) -> Value:
-    """Write a reduction of x. The default shape keeps the axes with size 1."""
+    """Write a reduction of x over some axes. In the default shape of the output, these axes have size 1."""
     kept = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     extra = {"correction": correction} if kind == "var" else {}
     return graph.add("reduce", [x], kept if shape is None else shape, kept=kept, kind=kind, **extra)
@@ -28,7 +32,7 @@ def write_batch_norm(graph: Graph, given: Given, shape: Any) -> list[Value]:
 
 
 def _write_standardised(graph: Graph, x: Value, size: int, given: Given, wide: tuple[int, ...]) -> list[Value]:
-    """Write a normalisation of consecutive groups of elements, then a weight and a bias of the shape `wide`."""
+    """Write a normalisation of each `size` consecutive elements, then a weight and a bias of the shape `wide`."""
     result = graph.add("standardise", [x], x.shape, size=size, eps=given["eps"])
     if given["weight"] is not None:
         result = graph.map("mul", x.shape, result, given["weight"].reshape(wide))
@@ -89,14 +93,14 @@ def _pair(value: Any) -> list[int]:
 
 
 def write_constant_linear(graph: Graph, x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
-    """Write x W^T + b for constants W and b, where x has any number of axes."""
+    """Write x W^T + b for the constants W (`weight`) and b (`bias`), where x has any number of axes."""
     layer = graph.weights.layer("linear layer", weight, bias)
     shape = (*x.shape[:-1], len(weight))
     return graph.add("linear", [x], shape, deep=weight.shape[1], wide=weight.shape[0], **layer)
 
 
 def write_linear(graph: Graph, given: Given, shape: Any) -> Value:
-    """Write x W^T + b, where x has any number of axes."""
+    """Write x W^T + b, where x has any number of axes and W and b may be constants or computed tensors."""
     x, weight, bias = given["input"], given["weight"], given["bias"]
     if isinstance(x, Value) and isinstance(weight, Tensor) and not isinstance(bias, Value):
         return write_constant_linear(graph, x, weight, bias)

@@ -1,8 +1,9 @@
 """The ATen operators that the JavaScript of a report can run, each with a function that adds its nodes to a graph.
 
-The operators are in tables. `MAPS` has functions of each element. `VIEWS` has operators whose output is a view of
-their input. `SEPARABLE` has operators that are one linear map along each axis, such as bilinear upsampling. `WRITERS`
-has operators that are in no other table.
+The operators are in tables. `MAPS` has elementwise functions. `COPIES` and `VIEWS` have operators whose output is a
+copy or a view of their input. `SEPARABLE` has operators that apply one linear map along each axis, such as bilinear
+upsampling. `REDUCTIONS` has sums, means and so on over axes. `BOOLEAN` has bitwise operators that are supported only
+for booleans. `WRITERS` has all other operators.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def reduced_axes(given: Given) -> list[int]:
 
 
 def _correction(given: Given) -> float:
-    """Return what a variance subtracts from the number of elements."""
+    """Return the number that a variance subtracts from the number of elements in its denominator (default 1)."""
     correction = given.get("correction")
     return 1.0 if correction is None else float(correction)
 
@@ -130,7 +131,7 @@ def _write_vector_norm(graph: Graph, given: Given, shape: Any) -> Value:
 
 
 def _write_sum(name: str) -> Callable[[Graph, Given, Any], Value]:
-    """Return the writer of "add" or "sub", which may multiply the second operand."""
+    """Return the writer of "add" or "sub". Both operators may multiply the second operand by `alpha`."""
 
     def write(graph: Graph, given: Given, shape: Any) -> Value:
         other, alpha = given["other"], given.get("alpha", 1)
@@ -158,7 +159,10 @@ def _write_clamp(graph: Graph, given: Given, shape: Any) -> Value:
 
 
 def _write_to_copy(graph: Graph, given: Given, shape: Any) -> Value:
-    """Write a conversion to another type. All numbers of a page are float32, so only integers and booleans differ."""
+    """Write a conversion to another type.
+
+    All numbers of a page are float32. Only conversions to integers or booleans therefore change the numbers.
+    """
     dtype = given["dtype"]
     if dtype == torch.bool:
         return graph.map("ne", shape, given["self"], 0.0)
@@ -174,7 +178,10 @@ def _write_copy(graph: Graph, given: Given, shape: Any) -> Value:
 
 
 def _write_slice_scatter(graph: Graph, given: Given, shape: Any) -> Value:
-    """Write an assignment to a slice along one axis: the elements before it, the new elements, and those after it."""
+    """Write an assignment to a slice along one axis.
+
+    The output joins the elements before the slice, the new elements, and the elements after the slice.
+    """
     axis, size, (start, end, step) = given["dim"], shape[given["dim"]], (given[key] for key in ("start", "end", "step"))
     start, end, step = slice(start, end, step).indices(size)
     if step != 1:

@@ -63,7 +63,7 @@ def report(
         only: Which runs to show, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
 
     Returns:
-        The path of the page. Notebooks show the page.
+        The path of the page. As the last value of a notebook cell, it is displayed as the page itself.
 
     Raises:
         UserError: If there are no trained runs, or an argument is invalid.
@@ -96,7 +96,10 @@ def report(
 
 
 def _folder_above(folders: Sequence[Path]) -> Path | None:
-    """Return the only folder, the common parent of several folders, or the working directory if parents differ."""
+    """Return the only folder, the common parent of several folders, or the working directory if parents differ.
+
+    Without folders, return None.
+    """
     if len(folders) < 2:
         return folders[0] if folders else None
     parents = {folder.parent for folder in folders}

@@ -1,12 +1,15 @@
 """The conversion of a trained decoder to a program that a web page can run without PyTorch.
 
 A program is a graph and one byte string with all weights in half precision. `torch.export` traces the decoder, and
-`tracing.py` converts the traced graph. The scripts of `SCRIPTS` run it. Rounding the weights of large
-layers to 11 bits changes a pixel by a fraction of a grey level. In two kinds of layers, each weight is stored in two
-parts, the rounded weight and the rounding error. The first kind is small layers, for which the second part takes little
-space. The second kind is layers that compute the map with which VITAE warps an image, because a small error in this map
-would move whole edges. The page does not round products. A run of precision bf16 is therefore decoded in float32, and
-its pixels differ by a few grey levels from those that the run decodes itself.
+`tracing.py` converts the traced graph. The page runs the program with the scripts in `SCRIPTS`.
+
+Rounding the weights of large layers to 11 bits changes a pixel by a fraction of a grey level. In two kinds of layers,
+each weight is stored in two parts, the rounded weight and the rounding error. The first kind is small layers, for which
+the second part takes little space. The second kind is layers that compute the map with which VITAE warps an image,
+because a small error in this map would move whole edges.
+
+Unlike a run with precision bf16, the page does not round the factors of products to bf16. The pixels that it decodes
+for such a run differ by a few grey levels from those that PyTorch decodes.
 """
 
 from __future__ import annotations
@@ -123,10 +126,11 @@ def _write_transform(graph: Graph, transformer: Transformer, parameters: Value) 
 
 
 def _vertex_velocities(t: Tessellation) -> Tensor:
-    """Return the matrix that maps the parameters of a velocity field to its velocity at all corners and centres.
+    """Return the matrix that maps the parameters of a velocity field to its velocities at all vertices.
 
-    These are the corners and centres of the rectangles of the tessellation. Corners come first, row by row. The field
-    is affine on each triangle, so these velocities determine it and need far fewer numbers than its basis.
+    The vertices are first the corners and then the centres of the rectangles of the tessellation, each row by row. The
+    field is affine on each triangle, so these velocities determine it. This matrix has far fewer entries than the basis
+    of the fields.
     """
     corners = [(i / t.nx, j / t.ny) for j in range(t.ny + 1) for i in range(t.nx + 1)]
     centres = [((i + 0.5) / t.nx, (j + 0.5) / t.ny) for j in range(t.ny) for i in range(t.nx)]

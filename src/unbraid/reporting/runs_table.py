@@ -55,10 +55,11 @@ def read_and_compute_scores(
 
 
 def read_stored_scores(runs: Sequence[Run], data: FactorData) -> tuple[Scores, list[str]]:
-    """Read the stored scores of runs on the same data that were computed with the protocol of each run.
+    """Read the stored scores of runs on one dataset. Scores count only if they follow the protocol of their run.
 
     Returns:
-        The scores, and the metrics with scores that were computed with other samples.
+        The scores that follow the protocol, and the names of metrics with other scores, computed with other data or
+        samples.
     """
     protocols = run_protocols(runs)
     tables = {protocol: len(ExampleTable.of(data, protocol).index) for protocol in dict.fromkeys(protocols.values())}
@@ -76,7 +77,7 @@ def read_stored_scores(runs: Sequence[Run], data: FactorData) -> tuple[Scores, l
 
 
 def _has_sample(sample: Mapping[str, Any], record: Record) -> bool:
-    """Return whether a score was computed with these rows, draws, seed and data, as far as it records them."""
+    """Return whether a score was computed with these rows, draws, seed and data. Keys that it lacks are ignored."""
     return all(record[key] == value for key, value in sample.items() if record.get(key) is not None)
 
 
@@ -170,9 +171,10 @@ def short_labels(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
-    """Return the strength and the settings that are needed to distinguish runs on the same data.
+    """Return the names of the settings that are needed to distinguish runs on the same data.
 
-    A setting is added if it differs between runs that agree in the data and in all settings that were added before.
+    The hyperparameter `strength` comes first, unless it is None. Each further setting is added if it differs between
+    runs that agree in the data and in all settings that were added before.
     """
     chosen = [strength] if strength is not None else []
     for key in rows[0]:

@@ -1,4 +1,4 @@
-"""Operators of a decoder that are one linear map along each axis, such as bilinear upsampling, pooling and padding."""
+"""Operators that apply one linear map along each axis of a tensor, such as bilinear upsampling, pooling and padding."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SEPARABLE: dict[str, int] = {
     "reflection_pad1d": 1, "reflection_pad2d": 2, "replication_pad1d": 1, "replication_pad2d": 2,
     "constant_pad_nd": 0, "cumsum": 0, "flip": 0, "index": 0, "index_select": 0, "repeat": 0, "roll": 0,
 }  # fmt: skip
-"""Linear operators that are one map along each axis, and the number of last axes on which they act (0 for any)."""
+"""Operators that apply one linear map along each axis, and the number of last axes on which they act (0 for all)."""
 
 
 def write_separable(graph: Graph, node: Node, name: str, given: Given, shape: Any) -> Value:
-    """Write a linear operator that is one map along each axis. The maps are found by applying the operator."""
+    """Write an operator that applies one linear map along each axis. `axis_matrices` finds the matrices of the maps."""
     first = next(iter(given))
     x: Value = given[first]
     if not isinstance(x, Value) or given.get("value", 0):
@@ -55,12 +55,13 @@ def _sparse_row(row: Tensor) -> list[int | float]:
 
 
 def axis_matrices(apply: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> list[Tensor]:
-    """Return one matrix for each axis, whose product is a linear function of tensors of this shape.
+    """Return one matrix per axis, such that `apply` multiplies tensors of this shape by each matrix along its axis.
 
-    Let F = A_1 x ... x A_k be the function, 1 the tensor of ones, and P an entry of F(1) that is not zero. For an input
-    that is e_i along axis a and one along the others, the entries of F through P along axis a are A_a e_i P / s_a,
-    where s_a is the sum of the row of A_a that belongs to P. The product of these columns over all axes is therefore
-    P^(k-1) times F.
+    Let the function F multiply by the unknown matrices A_1, ..., A_k, and let P be the largest entry of F(1), where 1
+    is the tensor of ones. P is the product of the sums s_a of one row of each A_a. Let the input be the unit vector e_i
+    along axis a and constant along the other axes. The line of its output that runs along axis a through the position
+    of P is then column i of A_a times P / s_a. With these columns for all axes, the product is P^(k-1) F. The columns
+    are therefore divided by P for all axes but one.
 
     Raises:
         ValueError: If the function is not of this form.

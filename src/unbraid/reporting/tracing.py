@@ -30,7 +30,8 @@ def trace(module: nn.Module, shape: Shape) -> torch.export.ExportedProgram:
     z = torch.zeros(shape)
     try:
         with torch.no_grad(), silence_warnings(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # layers that cache their weights
+            # PyTorch warns of layers that cache their weights as attributes.
+            warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)
             module(z)  # Run the module once, because constants that it caches must not be created while tracing.
             program = torch.export.export(module, (z,))
             table = torch.export.default_decompositions()
@@ -101,7 +102,7 @@ def _write_node(graph: Graph, node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _select_output(node: Node, outputs: Sequence[Any], index: int) -> Any:
-    """Return one output of an operator with several. Only the outputs that a page can compute are in `outputs`."""
+    """Return one of several outputs of an operator. `outputs` has only the first ones, which a page can compute."""
     if index >= len(outputs):
         source: Any = node.args[0]
         raise UnsupportedOperatorError(operator_name(source.target), f"if output {index} is used")

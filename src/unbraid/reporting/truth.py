@@ -50,9 +50,9 @@ SCRIPTS = ("room.js", "truth.js")  # in `assets`, in the order in which a page l
 def renderer_spec(data: FactorData) -> Spec | None:
     """Return the argument of `unbraid.truth` in assets/truth.js as JSON, or None if the page cannot render the data.
 
-    Options that only change which examples are sampled are ignored. Options that change the images also change the
-    class of the data, so the result is None for them. The result is also None for data with the name and class of a
-    built-in dataset, but with a different grid or content.
+    Options in the name of the dataset that only change which examples are sampled are ignored. Options that change the
+    images also change the class of the data, so the result is None for them. The result is also None for data with the
+    name and class of a built-in dataset, but with a different grid or content.
     """
     make = RENDERERS.get((split_name(data.name)[0], type(data)))
     spec = make(data) if make else None
@@ -104,10 +104,10 @@ def _room_spec(data: FactorData) -> Spec | None:
 
 
 def _has_room_views(data: FactorData) -> bool:
-    """Return whether the views at the first scale and orientation equal those of the built-in scene, up to one unit.
+    """Return whether the views at the first scale and orientation equal those of the built-in scene.
 
-    Comparing these views is sufficient, because they depend on all numbers of the scene. It takes one hundredth of the
-    time that is needed to compare the whole table.
+    The stored views are integers, and a difference of 1 is accepted. Comparing these views is sufficient, because they
+    depend on all numbers of the scene. It takes one hundredth of the time that is needed to compare the whole table.
     """
     _, shapes, turns = ROOM_SIZES[3:]
     if data.table.shape != (math.prod(ROOM_SIZES[3:]), LAYERS, PIXELS, PIXELS):

@@ -17,7 +17,11 @@ EXPLORE_HINT = "`unbraid explore` runs any decoder."
 
 @dataclass
 class WeightWriter:
-    """Collects weights. Small tensors are stored in two parts, and while `exact` is True, large tensors are too."""
+    """Collects the weights of a decoder.
+
+    A tensor is stored in one part, its values rounded to half precision, or in two parts, of which the second contains
+    the rounding errors. Small tensors are stored in two parts, and while `exact` is True, large tensors are too.
+    """
 
     tensors: list[np.ndarray[Any, Any]] = field(default_factory=list)
     size: int = 0
@@ -59,5 +63,5 @@ class WeightWriter:
         }
 
     def content(self) -> bytes:
-        """Return all tensors one after the other."""
+        """Return the bytes of all tensors, one after the other."""
         return b"".join(tensor.tobytes() for tensor in self.tensors)

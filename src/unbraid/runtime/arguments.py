@@ -35,13 +35,13 @@ OTHER_NAMES = {
 
 
 def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator for functions that raises a UserError for unknown keyword arguments.
+    """Return a decorator that makes a function raise a UserError for unknown keyword arguments.
 
     The message suggests the argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a similar
     name. It always lists the arguments of the function.
 
     Args:
-        note: A sentence for the message if there is no suggestion.
+        note: A sentence that the message contains if there is no suggestion.
 
     Returns:
         The decorator.

@@ -22,7 +22,7 @@ except ImportError:  # on Windows, where an open file cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".tmp"  # ending of the names of temporary files
-TEMPORARY_NAME = 200  # characters of the name of a file that the name of its temporary file contains
+TEMPORARY_NAME = 200  # maximum number of characters of a file's name that the name of its temporary file contains
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -132,7 +132,7 @@ def expand_user(path: str | Path) -> Path:
 
 
 def resolve_path(path: str | Path) -> Path:
-    """Return the absolute path of a file, without links. A loop of links stays as it is, so the path does not exist."""
+    """Return the absolute path of a file, without links. If links form a loop, the returned path does not exist."""
     return Path(os.path.realpath(expand_user(path)))
 
 

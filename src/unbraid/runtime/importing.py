@@ -20,7 +20,7 @@ from unbraid.runtime.plugins import is_offered
 
 _TRUSTED: set[str] = set()  # names that the user has passed or consented to in this process
 _OBJECTS: dict[str, Any] = {}  # objects that the user has passed in this process, by name
-_FILES: dict[str, Path] = {}  # files of modules that were imported by path, or that may be
+_FILES: dict[str, Path] = {}  # files of modules that were imported by path, or that `offer_file` offers, by module name
 
 
 def import_name(kind: str, name: str) -> Any:

@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from unbraid.errors import UserError
 
-MAX_BYTES = 256 * 2**20  # of a JSON file
-MAX_DEPTH = 20  # of nested lists and objects in a field of any type
+MAX_BYTES = 256 * 2**20  # maximum size of a JSON file
+MAX_DEPTH = 20  # maximum number of nested lists and objects in a field of type Any
 MAX_INTEGER = 2**63 - 1
 T = TypeVar("T")
 NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}

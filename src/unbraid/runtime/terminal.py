@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 class PrintableStream:
-    """Writes text to a stream, with control characters replaced. Everything else is left to that stream."""
+    """Writes text to a stream, with control characters replaced. All other attributes are those of the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

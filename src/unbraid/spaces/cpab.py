@@ -229,17 +229,17 @@ def integrate(
 
     .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix}
 
-    It is approximated by repeating the following step n times:
+    Here c(p) is the triangle that contains p. The path is approximated by repeating the following step N times:
 
-    .. math:: p \leftarrow e^{A_{c(p)} / n} \begin{bmatrix} p \\ 1 \end{bmatrix}
+    .. math:: p \leftarrow e^{A_{c(p)} / N} \begin{bmatrix} p \\ 1 \end{bmatrix}
 
-    Steps that stay within a triangle are exact. Steps that leave a triangle cause an error of order :math:`1 / n^2`.
+    Steps that stay within a triangle are exact. Steps that leave a triangle cause an error of order :math:`1 / N^2`.
 
     Args:
         t: The tessellation.
         theta: Parameters (b, dim) of the fields.
         points: Points (n, 2) that all fields share, or (b, n, 2) with separate points for each field.
-        steps: The number of steps n.
+        steps: The number of steps N.
 
     Returns:
         The final points (b, n, 2).

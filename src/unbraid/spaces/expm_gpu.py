@@ -31,7 +31,8 @@ def _expm1_kernel(
 
     Horner's rule computes the Taylor sum by repeating sum <- g (I + sum) / k, from the highest degree k down to 1. The
     variables ga to gf are the entries of g, a to f those of the sum, and wa to wf those of the incoming gradient
-    (GRAD). The variables pa to pf are the transposed derivative of the sum in the direction of the incoming gradient.
+    (GRAD). The variables pa to pf are the gradient for g: the transposed derivative of the sum, applied to the incoming
+    gradient.
     """
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = r < size

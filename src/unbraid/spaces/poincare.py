@@ -3,8 +3,8 @@ r"""Hyperbolic space of constant curvature -c, in normal coordinates at the orig
 The normal coordinates of a point are a vector of :math:`R^d`. Its direction is the direction of the geodesic from the
 origin to the point, and its length is the distance of the point from the origin. `to_ball` converts normal
 coordinates to coordinates in the Poincare ball, which has the radius :math:`1 / \sqrt c`. For c = 0 the space is
-Euclidean, and all functions are continuous at c = 0. Functions of :math:`t = x^2` have series for small t, so their
-gradients are finite everywhere.
+Euclidean, and all functions are continuous at c = 0. Functions of :math:`t = x^2` are evaluated by a series for small
+t, so their gradients are finite everywhere.
 """
 
 from __future__ import annotations

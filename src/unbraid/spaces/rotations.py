@@ -87,8 +87,13 @@ def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> F
 
     .. math:: (tr(S) I - S)^{-1}\, vex(R'm - m'R), \quad S = R'm
 
-    This is the rotation by which R changes if m changes, to first order. Its value is zero because R'm is symmetric if
-    R is the nearest rotation. S and R are treated as constants.
+    Here R' is the transpose of R, and vex(W) is the vector w for which W is `cross_product_matrix(w)`. To first order,
+    this is the rotation by which R changes if m changes. Its value is zero, because R'm is symmetric if R is the
+    nearest rotation. Gradients treat S and R as constants.
+
+    Args:
+        m: The matrices (..., 3, 3).
+        r: The rotations R (..., 3, 3) that are nearest to them.
     """
     a = matrix_product(r.mT, m)
     skew_part = a - a.mT

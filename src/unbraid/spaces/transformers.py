@@ -1,4 +1,4 @@
-"""Spatial transformers: families of invertible maps of the unit square that warp images.
+"""Spatial transformers: families of maps of the unit square that warp images.
 
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
@@ -167,7 +167,7 @@ class AffineDiffeomorphic(Affine):
         stretch: The bound c for stretches, which are the symmetric part of the field, and for translations. None means
             that there is no bound.
         turn: The bound c for rotations, which are the skew-symmetric part of the field. None means that there is no
-            bound. If both bounds are None, the map is equation 3 of the supplement as it is printed.
+            bound. If both bounds are None, the map is equation 3 in the supplement of Detlefsen & Hauberg (2019).
     """
 
     stretch: float | None = 1.5

@@ -25,8 +25,8 @@ WIDTHS = 10.0  # the nodes reach to this many standard deviations of a narrow di
 def angle_nodes(kappa: Float[Tensor, " b"], n: int) -> Float[Tensor, "b m"]:
     r"""Return the midpoints of equal intervals of :math:`\theta`, from 0 to the end of the density's support.
 
-    The end is :math:`\pi`, or less if the distribution is so narrow that the rest has no weight. It is a constant for
-    the gradient.
+    The end is :math:`\pi`, or less if the distribution is so narrow that larger angles have no weight. Gradients treat
+    it as a constant.
     """
     end = ((WIDTHS + math.sqrt(n)) * kappa.detach().clamp(min=1e-6).rsqrt()).clamp(max=math.pi)
     midpoints = (torch.arange(NODES, dtype=kappa.dtype, device=kappa.device) + 0.5) / NODES
@@ -39,7 +39,7 @@ def log_weights(theta: Float[Tensor, "b m"], kappa: Float[Tensor, " b"], n: int)
 
 
 def log_ratio(versine: Float[Tensor, " b"], kappa: Float[Tensor, " b"], n: int) -> Float[Tensor, " b"]:
-    r"""Return the log of the density divided by the uniform density, at points with these :math:`1 - \cos\theta`."""
+    r"""Return the log of the density divided by the uniform density. `versine` is :math:`1 - \cos\theta` per point."""
     theta = angle_nodes(kappa, n)
     integral = log_weights(theta, kappa, n).logsumexp(1) + (theta[:, 1] - theta[:, 0]).log()
     uniform = 0.5 * math.log(math.pi) + math.lgamma(0.5 * (n - 1)) - math.lgamma(0.5 * n)

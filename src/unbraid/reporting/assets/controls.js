@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
-  const SHORT = 1e-12; // squared length below which the direction of a vector is undefined, as in spaces/base.py
+  const SHORT = 1e-12; // squared length below which the direction of a vector is undefined, as in spaces/manifold.py
   const SHORTEST = 1e-6; // minimum length of the other coordinates on a sphere, because at length 0 their direction would be lost
 
   const length = (values) => Math.hypot(...values);
@@ -32,7 +32,7 @@
     }
   };
 
-  /** Angles of circles, then latents. */
+  /** Circles have a cosine and a sine for each angle. Controls that are not angles are latents. */
   const cylinder = (arrays, controls, example, out) => {
     let j = 0;
     for (let i = 0; i < controls.length; i++) {
@@ -62,7 +62,7 @@
     }
   };
 
-  /** A latent for each control of size 0, and weights of the categories for the others. */
+  /** A control of size 0 is a latent. A control of size k > 0 selects one of k categories, with weights in between. */
   const categories = (arrays, controls, example, out) => {
     let j = 0;
     for (let i = 0; i < controls.length; i++) {

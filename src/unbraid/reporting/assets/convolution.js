@@ -3,8 +3,8 @@
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
 
-  // Along one axis, the outputs of a class use the same taps of the kernel: output first + n * step reads the inputs
-  // from + n * by and following, one for each tap. A convolution has one class, a transposed convolution of stride s
+  // Along one axis, the outputs of a class use the same taps of the kernel. Output `first + n * step` reads one input
+  // for each tap, starting with input `from + n * by`. A convolution has one class. A transposed convolution of stride s
   // has s classes. Taps that dilation skips are null.
   const classes = (node, axis, size) => {
     const [width, dilation, stride, padding] = [node.kernel[axis], node.dilation[axis], node.stride[axis], node.padding[axis]];
@@ -136,7 +136,7 @@
     })));
   };
 
-  /** The convolution of images (n, c, h, w). Groups are convolutions of their own; `deep` and `wide` count their channels. */
+  /** The convolution of images (n, c, h, w). Each group is a separate convolution with `deep` input and `wide` output channels. */
   unbraid.convolution = (node, [x], out, read) => {
     const [count, , height, width] = x.shape, groups = node.groups;
     const rows = classes(node, 0, height), columns = classes(node, 1, width);

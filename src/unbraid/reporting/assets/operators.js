@@ -1,4 +1,4 @@
-// The operators of decoder.js except convolutions. Tensors are in the order of torch; sums are in double precision.
+// The operators of decoder.js except convolutions. Tensors are stored row by row, as in torch. Sums are in double precision.
 //
 // An operator takes a node of the graph, its inputs { data, shape }, its output, and a function that reads weights. It
 // returns a function that computes the output. An input of "map" may also be a number.
@@ -7,7 +7,7 @@
   const unbraid = (globalThis.unbraid ??= {});
   const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 
-  /** The strides of a tensor in the order of torch. */
+  /** The strides of a tensor that is stored row by row. */
   const strides = (shape) => shape.map((_, i) => product(shape.slice(i + 1)));
 
   /** For each element of a tensor of this shape, in order, the sum of `offset` and its indices times the strides. */

@@ -168,8 +168,8 @@
   function labelNotes(data) {
     const missing = Object.entries(data.missing).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
     return [
-      data.continuous.length && `Continuous factors: ${data.continuous.join(", ")}. For the information they are divided into bins, as in the MIG, and the trees are regression trees.`,
-      missing && `Missing labels, whose examples are left out for the factor: ${missing} of ${data.size.toLocaleString("en")}.`,
+      data.continuous.length && `Continuous factors: ${data.continuous.join(", ")}. To compute their information, they are divided into bins, as in the MIG. Their importances are those of regression trees.`,
+      missing && `Missing labels among ${data.size.toLocaleString("en")} examples: ${missing}. For each factor, examples without its label are left out.`,
     ].filter(Boolean);
   }
 
@@ -197,7 +197,7 @@
 
   /* Training -------------------------------------------------------------------------------------------------- */
 
-  /* The look of curve i: one of 12 hues, and a pattern of dashes that changes after every 12 curves. page.css has the lightness. */
+  /* The style of curve i: one of 12 hues, and a pattern of dashes that changes after every 12 curves. page.css sets the lightness. */
   const HUES = 12, DASHES = [null, "7 3", "2 3"];
   const look = (i) => {
     const hue = (150 * i) % 360;

@@ -1,7 +1,7 @@
 // A solid on the floor of a room, ray-cast and blended as in src/unbraid/data/rendered/raycast.py and blending.py.
 // unbraid.room(spec) -> render; render([floor hue, wall hue, solid hue, scale, shape, orientation]) -> Float32Array.
-// Intersections of rays are computed in float32, rounded at each step as in torch; in float64, rays along an edge would
-// fall on its other side. Light is smooth and does not need this.
+// Intersections of rays are computed in float32 and rounded at each step, as in torch. In float64, some rays along an
+// edge would fall on its other side. Light varies smoothly, so it is computed in float64.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
@@ -260,7 +260,8 @@
     return true;
   }
 
-  // Reduce the maps to the size of the image, as integers. Negative fractions become 0. Light is in fifths.
+  // Reduce the maps to the size of the image, as integers. Negative fractions become 0. Light is stored for a colour value
+  // of one fifth, because colours are integers in units of one fifth.
   function layers(spec, view, shape, scale, taps) {
     return maps(spec, view, shape, scale).map((map, i) => {
       const small = shrink(shrink(map, view.side, taps), PIXELS, taps);
