@@ -2,7 +2,8 @@
 
 A part is a selection from a published study at the length of its paper. The parts are listed in plan.toml. Their
 results are collected in results.csv, which has one row per run. A run belongs to a part if its id is among those that
-the part plans, so the state of a part follows from the two files.
+the part plans, so the state of a part follows from the two files. stopped.csv has runs that were stopped before the
+number of steps that their part plans. They do not count as finished, and docs/papers shows them with their steps.
 
 Usage:
     python evidence/parts.py                        show all parts

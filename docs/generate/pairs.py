@@ -48,7 +48,7 @@ def pair_pages() -> dict[Path, str]:
 
 
 def recovery_table() -> str:
-    """Return how well factors are recovered, with the median and the value of each seed, and a sentence on the circle."""
+    """Return how well factors are recovered: the median and the value of each seed, and a sentence on the circle."""
     bench = result("bench_recovery")
     body = []
     for task, measure, baseline, part, field, before, after, read, digits in RECOVERED:
@@ -61,7 +61,9 @@ def recovery_table() -> str:
         body.append([task, measure, f"{baseline}: {cells[0]}", cells[1]])
     head = ["method and task", "measure", "baseline: median (each seed)", "the method: median (each seed)"]
     lowest = min(row["correlation"] for row in bench["circle"] if row["space"] == "circle")
-    angles = f"On the circle, the angles of the codes have a correlation of at least {int(1000 * lowest) / 1000:.3f} with"
+    angles = (
+        f"On the circle, the angles of the codes have a correlation of at least {int(1000 * lowest) / 1000:.3f} with"
+    )
     return f"{table(head, body)}\n\n{angles} the angles of the shape."
 
 

@@ -65,7 +65,7 @@ def blocks() -> dict[str, dict[str, str]]:
             "pointnet": network_table("pointnet", (3 * 6890,), 10),
             "settings": pmp_settings_table(),
             "sprites": sprites_medians(),
-            "evidence": evidence_tables(pd.read_csv(ROOT / "evidence" / "results.csv")),
+            "evidence": evidence_tables(evidence_runs()),
             "medians": medians_table(),
         },
         "diffusion_vae": {"settings": diffusion_table()},
@@ -160,6 +160,11 @@ def pmp_settings_table() -> str:
         "Adam: beta1, beta2, epsilon": ("0.9, 0.99, 1e-8", f"{adam.beta1:g}, {adam.beta2:g}, {adam.epsilon:g}"),
     }
     return table(["parameter", "paper", "`unbraid study pmp2021`"], [[k, p, str(o)] for k, (p, o) in rows.items()])
+
+
+def evidence_runs() -> pd.DataFrame:
+    """Return the finished runs of the evidence, and those that were stopped early."""
+    return pd.concat([pd.read_csv(ROOT / "evidence" / f"{name}.csv") for name in ("results", "stopped")])
 
 
 def medians_table() -> str:
