@@ -23,7 +23,8 @@ METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
 METHODS, SETTINGS, SEEDS = 6, 36, 50
 RUNS = SETTINGS * SEEDS  # per dataset
 TOLERANCE = 0.05  # the guide on reproduction gives the reason for this value
-# Columns that define groups of runs. An explained fraction is the part of the variance of scores between such groups.
+# Columns that define groups of runs. The explained fraction is the fraction of the variance of scores that lies between
+# these groups.
 GROUPINGS = {"objective": ["method"], "setting": SETTING}
 TITLES = {
     "beta_vae": "BetaVAE",
@@ -157,7 +158,7 @@ def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wante
     groups, where :math:`\sigma^2` is the variance over seeds. The contribution is subtracted, the remaining sum of
     squares is scaled to the wanted number of seeds, and the contribution is added again.
 
-    >>> objective, setting = adjust_number_of_seeds(5 / 179, 35 / 179, 5, 50)  # scores that depend on nothing
+    >>> objective, setting = adjust_number_of_seeds(5 / 179, 35 / 179, 5, 50)  # expected for random scores
     >>> round(objective * 1799, 6), round(setting * 1799, 6)
     (5.0, 35.0)
     """

@@ -139,8 +139,8 @@ def _list_files(folder: Path) -> Iterator[str]:
     """Yield the paths of all files in a folder and its subfolders, relative to the folder.
 
     Raises:
-        UserError: If there is a symbolic link, a device, a pipe or a socket. It could lead out of the folder or have no
-            end.
+        UserError: If there is a symbolic link, a device, a pipe or a socket. A link could lead out of the folder, and a
+            device or pipe could be endless.
     """
     remaining = [folder]
     while remaining:

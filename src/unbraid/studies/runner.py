@@ -83,8 +83,8 @@ def study(
         device: "cpu" or "cuda".
         devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains a part
             of the runs. Afterwards, all runs are scored. None uses `device` only.
-        cluster: Address of a Ray cluster on which to run: "auto" for the cluster of this machine or a new one, or
-            "HOST:PORT" or "ray://HOST:PORT". None uses no cluster.
+        cluster: Address of a Ray cluster on which to run: "HOST:PORT", "ray://HOST:PORT", or "auto" for the cluster of
+            this machine, which is started if there is none. None uses no cluster.
         cluster_shared: Whether all nodes of the cluster can access `out` and write to it. Otherwise they send their
             runs back.
         quiet: If True, do not show progress.
@@ -136,7 +136,7 @@ def check_devices(devices: Sequence[str], cluster: str | None) -> str:
     if isinstance(devices, str) or not devices:
         raise UserError(f"`devices` must be a list such as ['cuda:0', 'cuda:1']. Got {devices!r} instead.")
     if cluster is not None:
-        raise UserError("`devices` are those of this machine. Got a cluster as well. Leave out one of them.")
+        raise UserError("`devices` and a cluster cannot be used together. Got both. Leave out one of them.")
     return devices[0]
 
 
