@@ -25,16 +25,16 @@ from unbraid.analysis.results_table import (
 )
 from unbraid.scoring.intervals import LEVEL, mean_interval
 
-RESAMPLES = 2_000  # bootstrap samples of the seeds, for intervals of ranks
-MIN_METHODS = 3  # for a rank correlation of two rankings
+RESAMPLES = 2_000  # number of bootstrap samples of the seeds, for intervals of ranks
+MIN_METHODS = 3  # minimum number of methods for a rank correlation of two rankings
 GROUP = ["data", "metric"]
 
 
 def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Rank methods by their mean score over seeds, for each dataset and metric.
 
-    The score of a method and a seed is the mean over the strengths of the method. The interval of a mean over n seeds
-    is Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The ends of the interval of a rank are
+    For each seed, the score of a method is the mean over its strengths. The interval of a mean over n seeds is
+    Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The ends of the interval of a rank are
     the 2.5 % and 97.5 % quantiles of its bootstrap distribution, for which the seeds of each method are drawn with
     replacement. Rank 1 is the best. Methods with equal means share the mean of their ranks.
 
@@ -48,8 +48,9 @@ def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
         metrics: Names of metrics. By default all of the six metrics of Locatello et al. (2019) that are in the table.
 
     Returns:
-        A result whose table has one row per dataset, metric and method, best first: `rank`, `rank_low`, `rank_high`,
-        `mean`, `low`, `high`, `seeds`.
+        A result whose table has one row per dataset, metric and method, best first: the `rank` with the ends `rank_low`
+        and `rank_high` of its interval, the `mean` score with the ends `low` and `high` of its interval, and the number
+        of `seeds`.
 
     Raises:
         UserError: If there are no scores, fewer than 2 seeds or fewer than 2 methods, or if the scores do not differ.

@@ -1,4 +1,4 @@
-"""The published studies. Each study is a function that yields its runs in their published order."""
+"""The studies that can be run by name, most of which are published. Each is a function that yields its runs in order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
 
     The two examples of a pair differ in one or a few factors. The setting k of the methods for pairs is 0, which draws
     the number of these factors at random. The strengths are those of the paper. The authors' code does not contain the
-    rest of the sweep.
+    other settings of the sweep, so they are those of `locatello2019`.
 
     Deviation: small NORB has the instance as a factor, because pairs need a full grid.
     Reference: Locatello et al. (2020), arXiv:2002.02886.

@@ -29,7 +29,7 @@ SPEC_KEYS = (
 
 
 def find_study(name: str) -> Study:
-    """Return the published study called `name`, or the study in the file with that path (.py, .toml or .json)."""
+    """Return the study in `STUDIES` called `name`, or the study in the file with this path (.py, .toml or .json)."""
     if name in STUDIES:
         return STUDIES[name]
     path = Path(name)
