@@ -1,7 +1,4 @@
-"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and the same numbers computed from our runs.
-
-The paper trained 12,600 models.
-"""
+"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and the same numbers from our runs."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from unbraid.reproduction.rows import PUBLISHED_DATA, longest_runs, published_na
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
 METHODS, SETTINGS, SEEDS = 6, 36, 50
-RUNS = SETTINGS * SEEDS  # per dataset
+RUNS = SETTINGS * SEEDS  # number of runs in the paper for each dataset
 TOLERANCE = 0.05  # the guide on reproduction gives the reason for this value
 # Columns that define groups of runs. The explained fraction is the fraction of the variance of scores that lies between
 # these groups.

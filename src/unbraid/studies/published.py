@@ -1,4 +1,4 @@
-"""The studies that can be run by name, most of which are published. Each is a function that yields its runs in order."""
+"""The studies that can be run by name, most of them published. Each is a function that yields its runs in order."""
 
 from __future__ import annotations
 
