@@ -113,7 +113,7 @@ def is_over_pruned(done: DataFrame) -> Series:
     missing = done[~cannot_prune & counted.isna().any(axis=1)]
     if len(missing):
         row = missing.iloc[0]
-        remedy = "Run the command of the study again. If the command has --metrics, add +active to it."
+        remedy = "Run the command of the study again. If the command has --metrics, add active to that list."
         reject(f"Every run of a VAE must have {UNITS} and {FACTORS}.", f"run {row['run']} without them", remedy)
     return ~cannot_prune & (counted[UNITS] < counted[FACTORS])
 

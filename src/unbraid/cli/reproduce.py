@@ -1,4 +1,4 @@
-"""Compare the published results of a study with those of runs. Each published number is marked "agree" or "differ".
+"""Compare the published results of a study with those of your runs. Each published number is marked agree or differ.
 
 With --runs, the command compares existing runs. Otherwise it first trains and scores the study in the folder --out, and
 the same command resumes the training if it is interrupted. The exit status is 0 if all compared numbers agree, 1 if
