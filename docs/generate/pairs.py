@@ -23,7 +23,7 @@ FOLD = "largest difference between the angles of neighbouring codes, in radians 
 RECOVERED: Sequence[tuple[str, str, str, str, str, object, object, Callable[[Row], float], int]] = (
     ("PCL, five sources of a time series", "MCC", "untrained", "pcl", "when", "before", "after",
      lambda row: row["mcc"], 2),
-    ("PMP, three factors of a curved product", "MCC of subspaces", "PMP without its losses", "pmp", "losses", False,
+    ("PMP, a curved product (a nonlinear embedding of three factors)", "MCC of subspaces", "PMP without its losses", "pmp", "losses", False,
      True, lambda row: row["components"]["mcc"], 2),
     ("the same", "MCC of the coordinates of the sum", "the same", "pmp", "losses", False, True,
      lambda row: row["sum"]["mcc"], 2),

@@ -32,7 +32,7 @@ def times() -> str:
     """Return one row per model: milliseconds per batch on each device that was measured, and the paper's."""
     cpu, on_gpu = result("bench_vitae_times_cpu"), RESULTS / "bench_vitae_times_cuda.json"
     columns = {("CPU", "forward"): cpu, ("CPU", "forward and backward"): cpu}
-    where = f"one core ({cpu['machine']['processor']}, of two cores that other programs used at the same time)"
+    where = f"one core of an {cpu['machine']['processor']}, while other programs ran"
     if on_gpu.exists():
         gpu = result("bench_vitae_times_cuda")
         columns |= {("GPU", f"{what}, replayed"): gpu for what in ("forward", "forward and backward")}

@@ -109,7 +109,7 @@ def test_methods_without_a_posterior_are_never_discarded() -> None:
 
 def test_missing_number_of_active_latents_raises_an_error() -> None:
     table = known_table()
-    with pytest.raises(UserError, match=r"must have active\.units.*Got run beta_vae.*\+active"):
+    with pytest.raises(UserError, match=r"must have active\.units.*Got run beta_vae.*add active"):
         discard_over_pruned(table.drop(columns="active.units"))
     table.loc[3, "active.factors"] = np.nan
     with pytest.raises(UserError, match=f"Got run {table.loc[3, 'run']}"):

@@ -50,7 +50,7 @@ def test_bad_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ub.study(SPECS, tmp_path, **SETTINGS, devices=["cpu", "tpu"])
     with pytest.raises(UserError, match="must be a list such as"):
         ub.study(SPECS, tmp_path, **SETTINGS, devices="cpu,cpu")
-    with pytest.raises(UserError, match="Got a cluster as well"):
+    with pytest.raises(UserError, match="Got both"):
         ub.study(SPECS, tmp_path, **SETTINGS, devices=["cpu"], cluster="auto")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

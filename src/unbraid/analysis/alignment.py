@@ -22,7 +22,7 @@ from unbraid.analysis.results_table import Array, reject
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
 
-PLACES = 256
+PLACES = 256  # default number of grid cells
 REACH = 0.3  # about the posterior standard deviation of an active latent, relative to that of the prior
 CHUNK = 16  # number of grid cells whose images are in memory at the same time
 ROUNDING = 1e-5  # directions with a smaller cosine are treated as orthogonal
@@ -216,7 +216,7 @@ def cell_corners(k: int) -> Array:
     """Return the corners of a cell at which images are evaluated, as rows of +1 and -1, (corners, k).
 
     The columns are orthogonal to each other, to the constant 1 and to products of two columns. They are columns of a
-    Hadamard matrix, stacked on their negatives. This needs about 2k corners instead of all 2^k.
+    Hadamard matrix, stacked on their negatives. The number of corners is less than 4k, whereas a cell has 2^k corners.
     """
     hadamard = np.ones((1, 1))
     while len(hadamard) < k:
@@ -262,6 +262,9 @@ def principal_axes(gram: Array) -> Array:
 
 
 def factor_mixing(gram: Array) -> Array:
-    r"""Return the mixing :math:`2 \sum_p V_{ip}^2 V_{jp}^2` of each pair of factors in each cell, (places, k, k)."""
+    r"""Return the mixing :math:`2 \sum_p V_{ip}^2 V_{jp}^2` of each pair of factors in each cell, (places, k, k).
+
+    The columns of V are the principal axes.
+    """
     squares = principal_axes(gram) ** 2
     return np.asarray(2 * squares @ squares.swapaxes(1, 2))

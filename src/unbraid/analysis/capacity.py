@@ -30,8 +30,9 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: E_q[-\log p(x|z)] + \gamma\, |KL(q(z|x) \| p(z)) - C|, \quad C \to C_{max}
 
-    The quantities are the scores, `train.kl` and, if the table has them, the columns ``information.<factor>`` (in
-    nats). The column `strength` is :math:`C_{max}`.
+    During training, the capacity C grows to :math:`C_{max}`, which is the column `strength`. The weight :math:`\gamma`
+    is fixed. The quantities are the scores and, if the table has them, the final KL `train.kl` and the columns
+    ``information.<factor>``, both in nats.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, equation 8.
 

@@ -1,4 +1,4 @@
-"""Rank correlations over runs of metrics with each other, with unsupervised scores, and with downstream tasks."""
+"""Correlate the ranks of runs by different metrics, by unsupervised scores, and by accuracy in downstream tasks."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Compute whether unsupervised scores identify good runs, as their rank correlation with each metric.
+    r"""Measure how well unsupervised scores identify good runs, by their rank correlation with each metric.
 
     .. math:: \rho(u, m) = \mathrm{cor}(\mathrm{rank}\, u, \mathrm{rank}\, m)
 
     The correlation is over all runs of a dataset. The unsupervised scores u are the last logged reconstruction error,
     KL and ELBO, the total correlation and the mutual information of mean codes, and the UDR, if the table has them. The
-    scores keep their sign, so a low reconstruction error is good.
+    signs of the scores are not changed. A low reconstruction error is good, so a negative correlation is expected for
+    it.
 
-    The paper does not say whether its total correlation is that of mean or of sampled codes. Here it is that of mean
-    codes. UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are not in the paper.
+    The paper does not say whether its total correlation is that of mean or of sampled codes. Mean codes are used here.
+    UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are not in the paper.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.4.
 
@@ -106,9 +107,9 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Compute whether disentangled codes help downstream tasks.
+    r"""Measure whether disentangled codes help downstream tasks.
 
-    The result is the rank correlation of metrics with accuracy and with statistical efficiency.
+    The result is the rank correlation of each metric m with accuracy and with statistical efficiency.
 
     .. math:: \rho(m, a_N), \quad \rho(m, a_{100} / a_{10000})
 

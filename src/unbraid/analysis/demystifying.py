@@ -39,7 +39,7 @@ NO_NORMAL_POSTERIOR = (
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
     "MIG": "mig.discrete_mig",
-    "DCI": "dci.disentanglement",  # with the feature importances that agree with the tables of the paper
+    "DCI": "dci.disentanglement",  # from mean importances, with which the scores agree with the tables of the paper
     "DCI, per tree": "dci.disentanglement_per_tree",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
@@ -73,8 +73,8 @@ def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     it cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
     runs are removed as well.
 
-    Reference: Zietlow et al. (2021), arXiv:2102.06822. The threshold of 0.8 is given in the main paper. Figures 4 to 6
-    of the supplement say that over-pruned runs were left out.
+    Reference: Zietlow et al. (2021), arXiv:2102.06822. The threshold of 0.8 is given in the main paper. The captions of
+    figures 4 to 6 in the supplement say that over-pruned runs were left out.
 
     Args:
         table: A results table with one row per run.
@@ -113,7 +113,7 @@ def is_over_pruned(done: DataFrame) -> Series:
     missing = done[~cannot_prune & counted.isna().any(axis=1)]
     if len(missing):
         row = missing.iloc[0]
-        remedy = "Run the command of the study again, with `--metrics +active` if it names metrics."
+        remedy = "Run the command of the study again. If the command has --metrics, add active to that list."
         reject(f"Every run of a VAE must have {UNITS} and {FACTORS}.", f"run {row['run']} without them", remedy)
     return ~cannot_prune & (counted[UNITS] < counted[FACTORS])
 
@@ -122,10 +122,11 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
     r"""Compute how much the scores of each method fall on modified images and on images with noise of the same size.
 
     The modification is designed to mislead VAEs, so the scores of other methods should not fall. A loss is the mean
-    score on the original images minus the mean score on the modified images. Its standard error is
-    :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}`, and its p-value is that of a two-sided permutation test. Only runs at the
-    primary strength of a method are used, which is level 1, or the lowest level if there is no level 1. Over-pruned
-    runs are left out (see `discard_over_pruned`).
+    score on the original images minus the mean score on the modified or noisy images. Its standard error is
+    :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}`, with the sample standard deviations s and the numbers n of runs on the two
+    kinds of images. Its p-value is that of a two-sided permutation test. Only runs at the primary strength of a method
+    are used. The primary strength is that of level 1, or of the lowest level if there is no level 1. Over-pruned runs
+    are left out (see `discard_over_pruned`).
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, table 1, and tables 2 to 4 of its supplement.
 
@@ -152,7 +153,8 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
 def available_scores(table: DataFrame, metrics: Sequence[str] | None = None) -> dict[str, str]:
     """Return the columns of `SCORES` that have values in the table, by display name.
 
-    If metrics are given, return the columns of each of them instead, which must have values.
+    If metrics are given, return the columns of these metrics instead. Raise a UserError if no column of `SCORES` or of
+    a given metric has values.
     """
     chosen = [SCORES] if metrics is None else [metric_columns(metric) for metric in metrics]
     found = [columns_with_values(table, columns) for columns in chosen]

@@ -29,8 +29,8 @@ def efficiency(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 
     .. math:: a_{100} / a_{10000}
 
-    The efficiency is the accuracy of trees that were fitted to 100 labelled examples, divided by that of trees that
-    were fitted to 10,000, averaged over factors.
+    :math:`a_N` is the mean test accuracy over factors of trees that were fitted to N labelled examples. The efficiency
+    is the accuracy with 100 examples divided by the accuracy with 10,000 examples.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 6.
 
@@ -43,7 +43,7 @@ def efficiency(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
         `score` and `efficiency`.
 
     Raises:
-        UserError: If the table has no efficiency, no metrics or too few runs.
+        UserError: If the table has no values of the efficiency, no scores or too few runs.
     """
     if not columns_with_values(table, {"efficiency": EFFICIENCY}):
         reject(f"The column {EFFICIENCY} must have values.", "none", "Score the runs with downstream_gbt.")

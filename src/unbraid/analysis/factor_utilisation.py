@@ -27,8 +27,8 @@ from unbraid.scoring.selection import draw_examples
 from unbraid.training.train import RunDefaults
 
 INITIAL_SCALE = 0.1  # initial scale of each factor, at which its latent transmits almost nothing
-# Learning rate of the encoder divided by that of the decoder. It is large, because one nat needs a change of about 2 in
-# the parameters of the encoder.
+# Learning rate of the encoder divided by that of the decoder. It is large, because the parameters of the encoder must
+# change by about 2 for each nat of capacity.
 ENCODER_RATE_FACTOR = 20
 TAIL = 50  # number of steps over which the reconstruction error is averaged
 
@@ -45,7 +45,7 @@ class FactorEncoder(nn.Module):
         self.logvar = nn.Parameter(torch.zeros(factors))
 
     def forward(self, factors: Float[Tensor, "b k"]) -> Gaussian:
-        """Return the posterior of standardised factors."""
+        """Return the posterior q(z|f) for standardised factors f."""
         return Gaussian(self.scale * factors, self.logvar.expand_as(factors))
 
 
@@ -149,7 +149,10 @@ class FactorTraining:
                     yield step, self._quantities(step, kl.tolist(), float(torch.stack(errors).mean()))
 
     def _quantities(self, step: int, kl: list[float], error: float) -> dict[str, float]:
-        """Return the quantities to record. `kl` is that of factors of 1, which is the mean, because E f^2 = 1."""
+        """Return the quantities to record. `kl` has the KL of each latent for factors f = 1, in nats.
+
+        This is also the mean KL over the data, because E f^2 = 1 for standardised factors.
+        """
         named = {f"kl.{name}": value for name, value in zip(self.standardise.names, kl, strict=True)}
         return {"capacity": self.slope * step, "kl": sum(kl), **named, "accuracy": -error}
 
@@ -183,7 +186,7 @@ def factor_names(summary: DataFrame) -> list[str]:
 
 
 def summary_text(summary: DataFrame) -> str:
-    """Say at which capacity each factor first gets one nat, and what it has at the end."""
+    """Say at which capacity each factor first gets one nat, and how many nats it has at the end."""
     median = pivot_quantities(summary).groupby("capacity").median(numeric_only=True)
     first = {name: median.index[median[f"kl.{name}"] >= 1] for name in factor_names(summary)}
     used = sorted((name for name in first if len(first[name])), key=lambda name: first[name][0])
@@ -196,7 +199,7 @@ def summary_text(summary: DataFrame) -> str:
 
 
 def draw_utilisation(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
-    """Draw the KL of each factor by capacity and by reconstruction accuracy, and reconstructions below."""
+    """Draw the KL of each factor against the capacity and against the accuracy, and reconstructions below."""
     table = pivot_quantities(summary)
     capacities = table[["step", "capacity"]].drop_duplicates().sort_values("step")["capacity"]
     figure = Figure(figsize=(8.4, 3.4 + 0.42 * len(images)), layout="constrained")

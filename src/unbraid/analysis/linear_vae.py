@@ -59,7 +59,7 @@ class MeasuredModel(NamedTuple):
         norms: Squared length of the decoder column of each latent.
         posterior: Posterior variance.
         means: Variance of the posterior mean over the data.
-        angle: Angle in degrees between the decoder column and its principal axis.
+        angle: Angle in degrees between the decoder column and the principal axis that `measure` matches with it.
         crossing: The largest absolute off-diagonal entry of W^T W. It is 0 if the decoder columns are orthogonal.
     """
 
@@ -76,10 +76,11 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
     .. math:: |w_i|^2 = \max(\lambda_i - \beta s^2, 0), \quad
         \sigma_i^2 = \min(\beta s^2 / \lambda_i, 1), \quad \mathrm{Var}(\mu_i) = 1 - \sigma_i^2
 
-    The decoder columns w_i point along the principal axes, largest eigenvalue first. If
-    :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior. With a smaller :math:`\beta s^2`, latents
-    carry more information. At :math:`\beta s^2 = 0`, every rotation of the latents is optimal. The axes of equal
-    eigenvalues are not uniquely determined.
+    Here :math:`\lambda_i` is the i-th largest eigenvalue, :math:`w_i` the decoder column of latent i,
+    :math:`\sigma_i^2` its posterior variance and :math:`\mu_i` its posterior mean. The decoder columns point along the
+    principal axes, largest eigenvalue first. If :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior.
+    With a smaller :math:`\beta s^2`, latents carry more information. At :math:`\beta s^2 = 0`, every rotation of the
+    latents is optimal. The axes of equal eigenvalues are not uniquely determined.
 
     Reference: Lucas et al. (2019), arXiv:1911.02469, for beta = 1; Rolinek et al. (2019), arXiv:1812.06775.
 
@@ -102,7 +103,8 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
     """
     values = np.sort(np.asarray(eigenvalues, float))[::-1]
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or values[-1] < 0:
-        reject("Eigenvalues must be a list of finite numbers >= 0.", f"{eigenvalues}", "Use those of a covariance.")
+        remedy = "Use the eigenvalues of a covariance matrix."
+        reject("Eigenvalues must be a list of finite numbers >= 0.", f"{eigenvalues}", remedy)
     check_beta_s2(beta_s2)
     count = len(values) if latents is None else latents
     if count < 1:
@@ -118,6 +120,9 @@ def best_model(covariance: Any, beta_s2: float, latents: int) -> LinearModel:
     r"""Return an optimal linear VAE for data with mean zero. Its decoder columns are scaled principal axes.
 
     .. math:: w_i = \sqrt{\lambda_i - \beta s^2}\, u_i, \quad e_i = w_i / \lambda_i
+
+    :math:`u_i` is the principal axis with eigenvalue :math:`\lambda_i`, :math:`w_i` is column i of the decoder, and
+    :math:`e_i` is row i of the encoder. Both are zero if :math:`\lambda_i \le \beta s^2`.
     """
     values, axes = np.linalg.eigh(np.asarray(covariance, float))
     best = optimum(np.maximum(values, 0.0), beta_s2, latents)
@@ -136,12 +141,13 @@ def check_beta_s2(beta_s2: float) -> None:
 
 
 def expected_loss(model: LinearModel, covariance: Any, beta_s2: float) -> float:
-    r"""Compute the expected objective of a linear beta-VAE over data and noise, times s^2 and without constants.
+    r"""Compute the objective of a linear beta-VAE, averaged over data and noise, times s^2 and without constant terms.
 
     .. math:: \tfrac12 \mathrm{tr}\big((I - WE) C (I - WE)^T\big) + \tfrac12 \sum_j S_j |w_j|^2
         + \tfrac{\beta s^2}{2} \sum_j \big((E C E^T)_{jj} + S_j - \log S_j - 1\big)
 
-    The second term is the stochastic loss, that is, the reconstruction error due to the noise of the posterior.
+    C is the covariance of the data. E, W and S are the encoder, the decoder and the variances of the model. The second
+    term is the stochastic loss, that is, the reconstruction error due to the noise of the posterior.
     """
     c = np.asarray(covariance, float)
     encoder, decoder, variances = model

@@ -89,9 +89,10 @@ def manipulated_factors(table: DataFrame) -> Result:
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    The mean of these gaps over the factors is the MIG. The gaps are in the columns ``gaps.<factor>``, which a study
-    computes at its end from a different sample of examples than the metric `mig`. As in `manipulated`, only runs at the
-    primary strength are used, and over-pruned runs are left out.
+    :math:`c_{i_1}` and :math:`c_{i_2}` are the two latents with the highest mutual information I with the factor
+    :math:`v_j`, and H is the entropy. The mean of these gaps over the factors is the MIG. The gaps are in the columns
+    ``gaps.<factor>``. A study computes these columns at its end, from a different sample of examples than the metric
+    `mig`. As in `manipulated`, only runs at the primary strength are used, and over-pruned runs are left out.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 3.
 
@@ -108,7 +109,7 @@ def manipulated_factors(table: DataFrame) -> Result:
         table, {str(name)[len(GAPS) :]: str(name) for name in table if str(name).startswith(GAPS)}
     )
     if not columns:
-        remedy = "Run the command of the study again, with `--metrics +gaps` if it names metrics."
+        remedy = "Run the command of the study again. If the command has --metrics, add gaps to that list."
         reject(f"At least one column {GAPS}<factor> must have values.", "none", remedy)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
     summary = summarise_scores(rows, columns).rename(columns={"score": "factor"})

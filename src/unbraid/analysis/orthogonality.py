@@ -50,9 +50,10 @@ def distance_to_orthogonality(jacobians: Any) -> Array:
     .. math:: J = U \Sigma V^T, \quad \min_P \|V - P\|_F
 
     The minimum is over signed permutations P. It is 0 if the columns are orthogonal, that is, if each latent moves the
-    output along a local principal axis. The nearest P is the assignment with the largest sum of absolute values, and
-    the squared distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The distance in the paper is the mean over examples.
-    Compare it with `random_distance(d)`, which grows with d. V is not unique if singular values are equal.
+    output along a local principal axis. The nearest P assigns a column P(j) of V to each row j such that the sum of the
+    :math:`|V_{jP(j)}|` is largest, and the squared distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The distance in the
+    paper is the mean over examples. Compare it with `random_distance(d)`, which grows with d. V is not unique if
+    singular values are equal.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, eq. (29).
 
@@ -214,8 +215,8 @@ def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None)
     r"""Return the Jacobians of the decoder of a run at the rows of `codes`, (n, pixels, d).
 
     If `columns` is given, only these columns of the Jacobians are computed. The first backward pass computes
-    :math:`J^T g`, which is linear in g. The derivative of its entry j with respect to g is column j of J. This takes
-    one pass per latent instead of one pass per pixel.
+    :math:`J^T g` for an auxiliary vector g. The derivative of entry j of this product with respect to g is column j of
+    J. This takes one pass per latent instead of one pass per pixel.
     """
     import copy
 

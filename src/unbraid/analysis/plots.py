@@ -157,7 +157,10 @@ def draw_heat_map(
     cmap: str = "RdBu_r",
     form: Callable[[float], str] | None = None,
 ) -> None:
-    """Draw a table as a heat map with numbers. NaN is drawn grey with a dash. `form` converts a value to text."""
+    """Draw a table as a heat map with numbers, whose colours range from `low` to `high`.
+
+    NaN is drawn grey with a dash. `form` converts a value to text.
+    """
     values = frame.to_numpy(float)
     colours = colormaps[cmap].with_extremes(bad="#E8E8E8")
     axes.imshow(np.ma.masked_invalid(values), vmin=low, vmax=high, cmap=colours, aspect="auto")

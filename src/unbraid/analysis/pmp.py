@@ -1,4 +1,4 @@
-"""Tables of the study of PMP: its scores beside those of Ada-GVAE, and the scores of variants that lack one term."""
+"""Tables for the study of PMP: the scores of PMP and Ada-GVAE, and the scores of variants of PMP that lack one term."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Resu
 
 
 def runs_of_both(rows: DataFrame, methods: list[str]) -> DataFrame:
-    """Return the rows of datasets that have runs of all these methods."""
+    """Return the rows of datasets that have runs of all these methods. Raise a UserError if no dataset has them."""
     found = rows.groupby("data")["method"].agg(set)
     complete = [data for data, names in found.items() if set(methods) <= names]
     if not complete:

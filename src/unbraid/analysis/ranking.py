@@ -25,16 +25,16 @@ from unbraid.analysis.results_table import (
 )
 from unbraid.scoring.intervals import LEVEL, mean_interval
 
-RESAMPLES = 2_000  # bootstrap samples of the seeds, for intervals of ranks
-MIN_METHODS = 3  # for a rank correlation of two rankings
+RESAMPLES = 2_000  # number of bootstrap samples of the seeds, for intervals of ranks
+MIN_METHODS = 3  # minimum number of methods for a rank correlation of two rankings
 GROUP = ["data", "metric"]
 
 
 def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Rank methods by their mean score over seeds, for each dataset and metric.
 
-    The score of a method and a seed is the mean over the strengths of the method. The interval of a mean over n seeds
-    is Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The ends of the interval of a rank are
+    For each seed, the score of a method is the mean over its strengths. The interval of a mean over n seeds is
+    Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`. The ends of the interval of a rank are
     the 2.5 % and 97.5 % quantiles of its bootstrap distribution, for which the seeds of each method are drawn with
     replacement. Rank 1 is the best. Methods with equal means share the mean of their ranks.
 
@@ -48,8 +48,9 @@ def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
         metrics: Names of metrics. By default all of the six metrics of Locatello et al. (2019) that are in the table.
 
     Returns:
-        A result whose table has one row per dataset, metric and method, best first: `rank`, `rank_low`, `rank_high`,
-        `mean`, `low`, `high`, `seeds`.
+        A result whose table has one row per dataset, metric and method, best first: the `rank` with the ends `rank_low`
+        and `rank_high` of its interval, the `mean` score with the ends `low` and `high` of its interval, and the number
+        of `seeds`.
 
     Raises:
         UserError: If there are no scores, fewer than 2 seeds or fewer than 2 methods, or if the scores do not differ.
@@ -64,9 +65,9 @@ def ranking_agreement(table: DataFrame, metrics: Sequence[str] | None = None) ->
 
     .. math:: \rho(a, b) = \mathrm{cor}(\mathrm{rank}\, a, \mathrm{rank}\, b)
 
-    a and b are the mean scores of the methods by two metrics on one dataset, with the sign that makes high scores good.
-    The correlation is over methods. The analysis `agreement` correlates the scores of single runs instead, so it also
-    depends on the variation over seeds.
+    a and b are the mean scores of the methods by two metrics on one dataset. If low scores are good, their sign is
+    changed. The correlation is over methods. The analysis `agreement` correlates the scores of single runs instead, so
+    it also depends on the variation over seeds.
 
     Reference: Spearman's rank correlation, as in Locatello et al. (2019), arXiv:1811.12359, section 5.2.
 
@@ -159,19 +160,19 @@ def correlate_rankings(part: DataFrame, first: str, second: str) -> tuple[float,
 
 
 def describe_ranking(ranking: DataFrame) -> str:
-    """Return sentences: the method with the best mean rank, and how often the best rank is separate from the second."""
+    """Say which method has the best mean rank, and how often the intervals of the two best ranks are separate."""
     mean_ranks = ranking.groupby("method", sort=False)["rank"].mean().sort_values()
     groups = [part.sort_values("rank") for _, part in ranking.groupby(GROUP, sort=False) if len(part) > 1]
     clear = sum(part["rank_high"].iloc[0] < part["rank_low"].iloc[1] for part in groups)
     return (
         f"Of {len(mean_ranks)} methods, {plots.display_name(str(mean_ranks.index[0]))} has the best mean rank, "
         f"{mean_ranks.iloc[0]:.1f}. In {clear} of {len(groups)} combinations of a dataset and a metric, the interval "
-        "of the rank of the best method is separate from that of the second."
+        "of the rank of the best method is separate from that of the second-best method."
     )
 
 
 def describe_agreement(summary: DataFrame) -> str:
-    """Return sentences: the median correlation of two rankings, and the two metrics that agree least."""
+    """Give the median correlation between the rankings by two metrics, and say which two metrics agree least."""
     pairs = summary[summary["first"] < summary["second"]].dropna(subset=["correlation"])
     if not len(pairs):
         return "No two metrics rank enough methods to be compared."

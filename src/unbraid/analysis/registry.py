@@ -56,7 +56,7 @@ ANALYSES: dict[str, Analysis] = {
     "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
     "agreement": Analysis("Do metrics agree with each other?", agreement),
     "scores": Analysis("Is one method better than the others?", scores),
-    "method_ranking": Analysis("How do methods rank by each metric, and how certain is it?", method_ranking),
+    "method_ranking": Analysis("How do methods rank by each metric, and how certain are the ranks?", method_ranking),
     "ranking_agreement": Analysis("Do metrics rank methods in the same order?", ranking_agreement),
     "strengths": Analysis("Is one regularisation strength better than the others?", strengths),
     "distributions": Analysis("How are scores distributed over seeds at each strength?", distributions),
@@ -90,12 +90,13 @@ def analyse(
     """Run analyses of a results table.
 
     Args:
-        runs: A results table, a file that contains one (`results.sqlite` or a .csv file), or a folder of runs that
-            contains `results.sqlite`.
+        runs: A results table, a file that contains one (`results.sqlite`, or a .csv or .parquet file), or a folder of
+            runs that contains `results.sqlite`.
         names: Names of analyses in `ANALYSES`, as a list or separated by commas. By default all analyses for which the
             table has the necessary runs and columns.
-        metrics: Names of metrics to analyse, for the analyses that have a choice of metrics. By default the six metrics
-            of Locatello et al. (2019) that are in the table.
+        metrics: Names of metrics to analyse, for the analyses that have a choice of metrics. By default each analysis
+            chooses its metrics, in most cases those of the six metrics of Locatello et al. (2019) that are in the
+            table.
         out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
         on_skip: A function that is called with the name of each skipped analysis and the reason. By default a warning
             is issued. Analyses in `names` are not skipped but raise an error.

@@ -20,8 +20,10 @@ from unbraid.runtime.embedding import image_tag
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 KEYS = ("run", "data", "method", "strength", "level", "seed")
-SETTING = ["method", "level"]  # a setting within one dataset. The strength of a level may differ between datasets
-MIN_RUNS = 10  # for a rank correlation: with 10 runs, 1 of 15 exceeds 0.6 in absolute value by chance
+SETTING = ["method", "level"]  # columns that identify a setting on one dataset (strengths may differ between datasets)
+# The minimum for a rank correlation. With 10 runs, 1 in 15 correlations of unrelated scores exceeds 0.6 in absolute
+# value.
+MIN_RUNS = 10
 PAPER_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap")
 SCORE_NAMES = {
     "beta_vae": "BetaVAE score",
@@ -76,8 +78,8 @@ def sign(metric: str) -> float:
 def score_columns(table: DataFrame, metrics: Sequence[str] | None = None, minimum: int = 1) -> dict[str, str]:
     """Return the headline column of each metric.
 
-    By default, use all of the six metrics of Locatello et al. (2019) that are in the table. Raise a UserError if there
-    are fewer than `minimum`.
+    By default, use all of the six metrics of Locatello et al. (2019) that are in the table. Raise a UserError if fewer
+    than `minimum` metrics remain.
     """
     columns = {name: headline(name) for name in (PAPER_METRICS if metrics is None else metrics)}
     available = columns if metrics is not None else columns_with_values(table, columns)
@@ -159,7 +161,7 @@ def _check_unique(table: DataFrame) -> None:
 
 
 def check_strengths(rows: DataFrame, data: str) -> None:
-    """Raise a UserError if a level of a method has two strengths in these rows, which are those of one dataset."""
+    """Raise a UserError if a level of a method has two strengths in the rows of one dataset."""
     strengths = rows.groupby(SETTING)["strength"].nunique()
     if (strengths > 1).any():
         method, level = strengths.index[(strengths > 1).to_numpy().argmax()]
@@ -168,7 +170,7 @@ def check_strengths(rows: DataFrame, data: str) -> None:
 
 
 def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = MIN_RUNS) -> None:
-    """Raise a UserError if no dataset has enough runs, or if no score differs between the runs of a dataset."""
+    """Raise a UserError if no dataset has `minimum` runs, or if all runs of each dataset have the same scores."""
     groups = table.groupby("data", sort=False)
     most = int(groups.size().max())
     if most < minimum:

@@ -1,4 +1,4 @@
-"""Show how much the scores of one method or strength vary, and how much those of different ones overlap."""
+"""Show how much scores vary within a method or strength, and how much they overlap between methods or strengths."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
 
 
 def probability_above(first: Array, second: Array) -> float:
-    """Return P(first > second) + P(first = second) / 2 for independent random values of the two samples.
+    """Return P(first > second) + P(first = second) / 2, if one value is drawn at random from each sample.
 
     >>> probability_above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.625

@@ -1,4 +1,4 @@
-"""Theorem 1 of Locatello et al. (2019): for every model with a factorised prior there is an equivalent entangled one.
+"""Theorem 1 of Locatello et al. (2019): every model with a factorised prior has an equivalent entangled model.
 
 Both models have the same likelihood, so they cannot be distinguished without labels.
 """
@@ -40,8 +40,8 @@ def householder(d: int, alpha: float = 0.25) -> Array:
     .. math:: A = I - 2 v v^T, \quad v_1 = \sqrt\alpha, \; v_i = \sqrt{(1 - \alpha) / (d - 1)}
 
     :math:`v^T v = 1`, and no :math:`v_i^2` is 0 or 1/2, so neither :math:`A_{ii} = 1 - 2 v_i^2` nor
-    :math:`A_{ij} = -2 v_i v_j` is zero. (The text of the proof has :math:`-v_i v_j`.) With many latents, the matrix is
-    close to the identity. Use `rotation` to mix all latents equally.
+    :math:`A_{ij} = -2 v_i v_j` is zero. (The proof in the paper has :math:`-v_i v_j`, without the factor 2.) With many
+    latents, the matrix is close to the identity. Use `rotation` to mix all latents equally.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, appendix A.
 
@@ -91,9 +91,11 @@ def entangle(z: Any, marginals: Marginals = "normal", matrix: Array | None = Non
 
     .. math:: f(u) = g^{-1}(h^{-1}(A\, h(g(u)))), \quad g_i = F_i, \; h_i = \Phi^{-1}
 
-    The map is one to one. If the entries of z are independent with distribution functions F_i, the entries of f(z) are
-    independent with the same distributions. Nevertheless, every :math:`\partial f_i / \partial u_j` is nonzero almost
-    everywhere. If a distribution function rounds to 0 or 1, the nearest probability strictly between 0 and 1 is used.
+    Here u is one row of z, F_i is the distribution function of latent i, and :math:`\Phi` is that of the standard
+    normal distribution. The map is one to one. If the entries of z are independent with distribution functions F_i, the
+    entries of f(z) are independent with the same distributions. Nevertheless, every
+    :math:`\partial f_i / \partial u_j` is nonzero almost everywhere. If the value of a distribution function rounds to
+    0 or 1, the nearest probability strictly between 0 and 1 is used.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1 and appendix A.
 
@@ -142,7 +144,9 @@ def jacobian(z: Any, marginals: Marginals = "normal", matrix: Array | None = Non
     .. math:: \frac{\partial f_i}{\partial u_j} = \frac{\varphi(y_i)}{p_i(f_i)} A_{ij} \frac{p_j(u_j)}{\varphi(x_j)},
         \quad x = h(g(u)), \; y = A x
 
-    Its determinant is :math:`\pm \prod_i p_i(u_i) / p_i(f_i)`, which is :math:`\pm 1` for normal marginals.
+    The functions f, g and h are those of `entangle`, p_i is the density of latent i, and :math:`\varphi` is the
+    standard normal density. The determinant of the Jacobian is :math:`\pm \prod_i p_i(u_i) / p_i(f_i)`, which is
+    :math:`\pm 1` for normal marginals.
 
     Args:
         z: Latents, (n, d).

@@ -24,7 +24,7 @@ class ObjectiveTimes(NamedTuple):
 
     Attributes:
         forward: Median milliseconds to compute the loss of a batch.
-        backward: Median milliseconds to compute its gradient with respect to all parameters, after the loss.
+        backward: Median milliseconds to compute the gradient of this loss with respect to all parameters.
     """
 
     forward: float
@@ -34,22 +34,22 @@ class ObjectiveTimes(NamedTuple):
 def objective_times(run: Run, data: FactorData, batch: int | None = None, repeats: int = REPEATS) -> ObjectiveTimes:
     """Measure how long the objective of a run takes, for one run alone and without the optimiser.
 
-    The batch is drawn once, as in training. Operations are launched one by one, so training many runs together on a GPU
-    takes less time per run.
+    The batch is drawn once, as in training. Operations are launched one by one. When many runs are trained together on
+    a GPU, each run takes less time than measured here.
 
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 5.
 
     Args:
         run: The run.
         data: The dataset of the run, on the device of the run.
-        batch: The number of examples. By default that of the run.
-        repeats: The number of measurements. One more, the first, is not counted.
+        batch: The number of examples in the batch. By default the batch size of the run.
+        repeats: The number of measurements. One additional measurement at the start is not counted.
 
     Returns:
         The medians of the measurements, in milliseconds.
 
     Raises:
-        UserError: If there is no measurement, or if the method cannot train on such a batch.
+        UserError: If `repeats` is less than 1, or if the method cannot train on batches of this size.
 
     >>> import unbraid as ub
     >>> (run,) = ub.train(ub.methods.VAE(), "toy", steps=1, batch=4, latents=2, quiet=True)

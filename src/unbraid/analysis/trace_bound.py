@@ -46,8 +46,9 @@ def stochastic_loss(rotation: Any, covariance: Any, noise: Any) -> float:
 
     Args:
         rotation: U, (n, n).
-        covariance: C, (n, n). If the means of the latents have unit variance, this is X^T X of the reconstructions.
-        noise: The variances e_j^2, (n,).
+        covariance: C, (n, n). If the means of the latents have unit variance, this is the covariance of the
+            reconstructions.
+        noise: The variances e_j^2 of the latents, (n,). E is the diagonal matrix of the e_j.
 
     Returns:
         The loss.
@@ -76,11 +77,12 @@ def trace_bound(covariance: Any, log_noise: float) -> float:
     .. math:: \min_{U, e} \sum_j e_j^2 (U C U^T)_{jj} = n \exp\big((c + \log\det C) / n\big),
         \quad \sum_j \log e_j^2 = c
 
-    The minimum is attained if and only if U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2
-    represents the KL.
+    Here U is a rotation of the latents and e_j^2 the noise variance of latent j. The minimum is attained if and only if
+    U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2 represents the KL.
 
-    Deviation from the paper: Eq. (8) of the supplement bounds the loss for fixed E. That bound is in general not
-    attained (see `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a VAE.
+    Deviation from the paper: Eq. (8) of the supplement bounds the loss for fixed noise variances. That bound is in
+    general not attained (see `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a
+    VAE.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, theorem 1.
 
@@ -110,7 +112,8 @@ def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
     .. math:: \min_U \sum_j e_j^2 (U C U^T)_{jj} = \sum_j e_{(j)}^2 \lambda_{(n + 1 - j)}
 
     Here (j) denotes the j-th smallest value. The minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8)
-    of the supplement. The two are equal only if all products in the sum are equal.
+    of the supplement, where E is the diagonal matrix of the e_j. The minimum equals this bound only if all products in
+    the sum are equal.
 
     >>> fixed_noise_minimum([[4.0, 0.0], [0.0, 1.0]], [1.0, 1.0]), trace_bound([[4.0, 0.0], [0.0, 1.0]], 0.0)
     (5.0, 4.0)
@@ -125,7 +128,7 @@ def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) 
     With the best noise, the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, so the best rotation minimises
     :math:`\sum_j \log d_j`. Each step goes against the gradient of this sum on the group of rotations, which is
     :math:`A_{jk} = B_{jk} (1 / d_j - 1 / d_k)` with B = U C U^T. The step size is halved until the sum does not
-    increase. Eigenvectors are not used.
+    increase. Eigenvectors are not used, so the result can be checked against them.
     """
     c = check_covariance(covariance)
     current = rotation(len(c), seed)

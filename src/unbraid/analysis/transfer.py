@@ -30,18 +30,18 @@ CASES = ("same metric, same data", "other metric, same data", "same metric, othe
 
 
 def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Compute how often a setting chosen by one metric on one dataset beats a random setting, there and elsewhere.
+    r"""Compute how often a setting that was chosen by one metric on one dataset beats a random setting.
 
     .. math:: P(s_B(c, r) > s_B(o, r)) + \tfrac12 P(s_B(c, r) = s_B(o, r)), \quad c = \arg\max_c \bar s_A(c)
 
     A setting is a method with a strength. If the strengths of a level differ between datasets, they are different
     settings, and only settings that both datasets have are compared. A and B are combinations of a metric and a
-    dataset. For each seed r, the setting c with the best score on A is compared on B with every other setting o, where
-    both are trained with seed r. The choice of c does not use seed r. The setting is chosen either by its mean score
-    over all other seeds (`by_mean`) or by its score with a single other seed. In the second case, the results are
-    averaged over these seeds (`by_seed`). All combinations of A, B, r and o are used. If several settings are tied for
-    the best, the results of choosing each of them are averaged. By chance, 50 % is expected. NaN scores are left out of
-    means and comparisons.
+    dataset. The setting c is chosen on A. It is then compared on B with every other setting o, where both are trained
+    with the same seed r. :math:`s_B(c, r)` is the score of setting c with seed r on B. :math:`\bar s_A(c)` is the score
+    on A by which c is chosen. It does not use seed r: it is either the mean score over all other seeds (`by_mean`), or
+    the score with a single other seed (`by_seed`). In the second case, the results are averaged over all choices of the
+    single seed. All combinations of A, B, r and o are used. If several settings are tied for the best, the results of
+    choosing each of them are averaged. By chance, 50 % is expected. NaN scores are left out of means and comparisons.
 
     The paper gives these results: 80.7 % for the same metric and dataset with another seed, 59.3 % for the same metric
     on other datasets, and 54.9 % for another metric and dataset. It does not specify four details:
@@ -61,9 +61,9 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Returns:
         A result whose table has one row per ordered pair of A (`from_metric`, `from_data`) and B (`to_metric`,
-        `to_data`): `case`, the win rates `by_mean` and `by_seed`, and `correlation`. This is the rank correlation
-        between the mean scores of settings on A and those on B. For the same metric, the correlations are the transfer
-        matrices of the paper. `win_rates` returns the mean win rates of each case.
+        `to_data`): `case`, the win rates `by_mean` and `by_seed`, and `correlation`, the rank correlation between the
+        mean scores of settings on A and on B. For the same metric, the correlations are the transfer matrices of the
+        paper. `win_rates` returns the mean win rates of each case.
 
     Raises:
         UserError: If there are no scores, or if there are fewer than 2 seeds, datasets or settings.
@@ -128,7 +128,7 @@ def best_weights(values: Array) -> Array:
 def choice_weights(values: Array, by: str) -> Array:
     """Return the weights of the settings that are chosen when each seed in turn is left out.
 
-    Scores and weights have the shape (..., settings, seeds).
+    `by` is "by_mean" or "by_seed" (see `transfer`). Scores and weights have the shape (..., settings, seeds).
     """
     seeds = range(values.shape[-1])
     if by == "by_mean":

@@ -80,6 +80,8 @@ class Twin:
         r"""Return the KL divergence of the posterior of each example from the prior, in nats.
 
         .. math:: \tfrac12 (\mathrm{tr}\, \Sigma + \mu^T \mu - d - \log \det \Sigma)
+
+        :math:`\mu` and :math:`\Sigma` are the mean and the covariance of q'(z|x).
         """
         mean, covariance = (part.double() for part in self.posterior(x))
         trace = covariance.diagonal(dim1=1, dim2=2).sum(1)

@@ -18,9 +18,10 @@ def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: R^2 = 1 - \frac{\sum_i (s_i - \hat s_{g(i)})^2}{\sum_i (s_i - \bar s)^2}
 
-    This is the R² of ordinary least squares on one indicator per category, so :math:`\hat s_g` is the mean of category
-    g. A category is a method (`objective`), or a method with a strength (`setting`). The remaining variance is due to
-    the seed.
+    This is the R² of ordinary least squares on one indicator per category. Here :math:`s_i` is the score of run i,
+    :math:`g(i)` its category, :math:`\hat s_g` the mean score of category g, and :math:`\bar s` the mean score of all
+    runs. A category is a method (`objective`), or a method with a strength (`setting`). The variance that the setting
+    does not explain is due to the seed.
 
     With G categories and n runs, (G - 1) / (n - 1) of the variance of random scores is explained on average. This is
     2 % for the 36 settings and 50 seeds of the paper, and 20 % for 5 seeds.

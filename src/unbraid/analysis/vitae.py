@@ -18,19 +18,19 @@ GROUP = ["data", "parametrisation", "learning_rate"]
 
 
 def stability(table: DataFrame, folder: str | Path | None = None) -> Result:
-    """Show which parametrisation of affine maps can be trained by C-VITAE at which learning rates.
+    """Show at which learning rates C-VITAE can be trained with each parametrisation of affine maps.
 
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 3 and figure 1.
 
     Args:
-        table: A results table with one row per run. The study `vitae_stability` has such runs.
-        folder: The folder of the runs. If it is given, their logs are read and the figure has learning curves.
+        table: A results table with one row per run, for example of the study `vitae_stability`.
+        folder: The folder of the runs. If it is given, their logs are read, and the figure has learning curves.
 
     Returns:
         A result whose table has one row per dataset, parametrisation and learning rate: the number of `runs`, how many
         of them `diverged`, and the quartiles and the median of the ELBO at the end of the training, in nats per
-        example, over the runs that did not diverge. The upper figure shows this ELBO; points are missing where all runs
-        diverged. The lower figure shows the ELBO over the steps at the lowest learning rate.
+        example, over the runs that did not diverge. The upper row of the figure shows this ELBO. Points are missing
+        where all runs diverged. The lower row shows the ELBO at each step, at the lowest learning rate.
 
     Raises:
         UserError: If there are no runs of C-VITAE with several learning rates.

@@ -21,7 +21,7 @@ SECOND = ("logvar", "variance", "std", "other")
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("model", metavar="MODEL", help="the file of the model or of its encoder, or file.py:function")
-    parser.add_argument("--decoder", metavar="FILE", help="the file of the decoder [MODEL has it, or there is none]")
+    parser.add_argument("--decoder", metavar="FILE", help="the file of the decoder [the decoder in MODEL, if any]")
     parser.add_argument("--data", required=True, help="dataset to encode: a name, or the path of your own data")
     parser.add_argument("--name", required=True, help="name of the model in tables and pictures")
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder of runs to add the run to [runs/NAME]")

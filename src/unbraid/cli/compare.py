@@ -20,7 +20,7 @@ from unbraid.runtime.files import write_atomic
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    runs = "two or more folders, each with one run or many, or with folders of runs. Files among them are ignored"
+    runs = "two or more folders, each with one run, several runs, or folders of runs; paths of files are ignored"
     parser.add_argument("runs", nargs="+", type=path, metavar="RUNS", help=runs)
     add_only(parser)
     parser.add_argument(

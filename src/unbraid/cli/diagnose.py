@@ -1,7 +1,7 @@
 """Predict from a dataset alone whether a VAE will find its factors, and how many latents a linear VAE would use.
 
-The alignment compares the local principal axes of the images with the factors: 1 means that they are the factors, and 0
-that they are random. It needs data that cover a full grid of factors. No model is trained.
+The alignment compares the local principal axes of the images with the factors. It is 1 if the axes are the factors, and
+0 if the axes are rotated at random. It needs data that cover a full grid of factors. No model is trained.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unbraid.runtime.tables import table
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
 
-MAX_SHOWN = 10  # eigenvalues that are printed
+MAX_SHOWN = 10  # maximum number of eigenvalues that are printed
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
@@ -25,13 +25,15 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     add("data", metavar="DATA", help="name of a dataset, or path of your own data")
     factors = "factors to compare, such as x,y [all factors whose values have an order]"
     add("--factors", type=argument_type(parse_words), metavar="A,B", help=factors)
-    add("--places", type=whole_number(2, 100_000), default=256, help="number of random places in the grid [256]")
-    add("--reach", type=finite_number(low=0), default=0.3, help="size of a place, in deviations of each factor [0.3]")
-    add("--examples", type=whole_number(2, MAX_EXAMPLES), default=1000, help="examples for the linear VAE [1000]")
-    beta_s2 = "beta of the linear VAE times the variance of its pixels [1]"
+    add("--places", type=whole_number(2, 100_000), default=256, help="number of random cells of the factor grid [256]")
+    reach = "size of a cell, in standard deviations of each factor [0.3]"
+    add("--reach", type=finite_number(low=0), default=0.3, help=reach)
+    examples = "number of examples from which the linear VAE is computed [1000]"
+    add("--examples", type=whole_number(2, MAX_EXAMPLES), default=1000, help=examples)
+    beta_s2 = "beta of the linear VAE times the variance of its likelihood [1]"
     add("--beta-s2", type=finite_number(low=0), default=1.0, metavar="NUMBER", help=beta_s2)
     add("--latents", type=whole_number(1, 1000), default=10, help="number of latents of the linear VAE [10]")
-    add("--seed", type=whole_number(), default=0, help="random seed for places and examples [0]")
+    add("--seed", type=whole_number(), default=0, help="random seed for the choice of cells and examples [0]")
     add("--out", type=path, metavar="FOLDER", help="also write the alignment as alignment.csv and alignment.png")
     add("--json", action="store_true", help="print all numbers as JSON")
     add_quiet(parser)

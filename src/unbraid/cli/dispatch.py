@@ -64,7 +64,7 @@ COMMANDS: dict[str, Command] = {
     "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),
-    "explore": Command("explore", "serve the same page from this machine, with decoders of any size"),
+    "explore": Command("explore", "serve the page of 'report' from this machine, with decoders of any size"),
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
     "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
     "swap": Command("swap", "draw the exchange of latents or subspaces between examples"),
@@ -159,7 +159,7 @@ def _lacks_memory(error: Exception) -> bool:
 
 
 def _discard_output() -> None:
-    """Let Python discard the rest of the output when it ends, instead of reporting an error."""
+    """Redirect the rest of the output to the null device, so that Python reports no error when it exits."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -2,9 +2,9 @@
 
 The "distance" is 0 if the latents change the decoded images in orthogonal directions. "error" is its standard error,
 and "random" is the distance of random axes. "kl" is the mean KL from the prior in nats. A VAE is polarised if each
-latent is either active or equal to the prior. "delta_kl" is then at most 0.03. With --circle, the two latents with the
-most information about a factor are drawn as points coloured by its value. With --times, only the milliseconds of one
-forward and one backward pass on a batch are measured.
+latent is either active or equal to the prior. "delta_kl" is then at most 0.03. With --circle, each example is drawn as
+a point in the plane of the two latents with the most information about a factor, coloured by the value of the factor.
+With --times, only the milliseconds of one forward and one backward pass on a batch are measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("active", "distance", "error", "random", "kl", "delta_kl")
 TIME_COLUMNS = ("batch", "forward", "backward")
-CIRCLE_EXAMPLES = 2000  # points of a picture
+CIRCLE_EXAMPLES = 2000  # maximum number of points in a picture
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:

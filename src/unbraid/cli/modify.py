@@ -76,7 +76,7 @@ def add_recipe(parser: Parser) -> None:
     def values(name: str) -> str:
         return f"[{', '.join(str(recipe[name]) for recipe in RECIPES.values())}]"
 
-    group = parser.add_argument_group("recipe (values in brackets are those of the recipe default, then of paper)")
+    group = parser.add_argument_group("recipe (brackets contain the value of recipe 'default', then of recipe 'paper')")
     add = group.add_argument
     add("--recipe", choices=tuple(RECIPES), default="default", help="defaults of the following flags [default]")
     add("--learning-rate", type=finite_number(low=0), help=f"learning rate of the decoders {values('learning_rate')}")
@@ -86,7 +86,7 @@ def add_recipe(parser: Parser) -> None:
     add("--rounds", type=whole_number(1), help=f"{rounds} {values('rounds')}")
     warm = "fraction of the steps, at the beginning, in which only the decoders are trained"
     add("--warm", type=finite_number(low=0), help=f"{warm} {values('warm')}")
-    objective = "entangling minus disentangling error, as logarithms or as they are"
+    objective = "error of entangling pairs minus error of disentangling pairs; log_ratio subtracts their logarithms"
     add("--objective", choices=CHOICES["objective"], help=f"{objective} {values('objective')}")
     normalise = "whether the manipulation is normalised over the batch"
     add("--normalise", action=BooleanOptionalAction, help=f"{normalise} {values('normalise')}")

@@ -1,4 +1,4 @@
-"""Compare the published results of a study with ours. Each number of a published table is marked "agree" or "differ".
+"""Compare the published results of a study with those of your runs. Each published number is marked agree or differ.
 
 With --runs, the command compares existing runs. Otherwise it first trains and scores the study in the folder --out, and
 the same command resumes the training if it is interrupted. The exit status is 0 if all compared numbers agree, 1 if
@@ -150,7 +150,7 @@ def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> st
 
 
 def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield one line for each group of numbers that are missing for the same reason. Missing signs are only counted."""
+    """Yield one line for each group of numbers that are missing for the same reason. For signs, give only the count."""
     columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if not isinstance(cell.published, PublishedSign):

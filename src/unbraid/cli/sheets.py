@@ -16,7 +16,7 @@ def add_sheet_flags(parser: Parser, file: str) -> None:
     """Add the flags of a command that draws several runs in one file."""
     parser.add_argument("runs", type=path, nargs="+", metavar="RUNS", help="folders of runs, or single runs")
     parser.add_argument("--data", help="dataset of the examples, such as mnist?part=test [that of the runs]")
-    every = "draw all seeds of each setting [only the lowest]"
+    every = "draw all seeds of each setting [only the lowest seed]"
     parser.add_argument("--all", action="store_true", help=every)
     out = f"file to write [{file} in the first folder]"
     parser.add_argument("--out", type=file_to_write, metavar="PNG", help=out)
@@ -27,7 +27,8 @@ def add_sheet_flags(parser: Parser, file: str) -> None:
 def load_sheet_runs(options: Any, without: str = "") -> list[Run]:
     """Load the runs to draw: those with a decoder and, unless --all is given, one run per setting.
 
-    Runs of methods without a prior are left out as well if `without` is "prior". What is left out is printed.
+    Runs of methods without a prior are left out as well if `without` is "prior". The numbers of runs that are left out
+    for lack of a decoder or a prior are printed.
     """
     from unbraid.cli.traverse import runs_with_decoder
     from unbraid.pictures.sheets import one_run_per_setting

@@ -49,7 +49,7 @@ HELP = {
     "plan": "train nothing; print the number of runs and stacks, the memory, and the estimated time",
     "shard": "run only part I of N, with I from 1 to N, for use with a batch scheduler [1/1]",
     "metrics": "metrics to compute; +A,B adds metrics to the default, and none computes no metrics "
-    "[the metrics of the large study and of the analyses]",
+    "[the metrics of locatello2019 and of the analyses]",
     "samples": "number of training rows of the metrics; there are half as many test rows [10000]",
     "draws": "how metrics sample rows; see unbraid score --help "
     "[reference for published studies, disjoint for your own]",
@@ -57,8 +57,8 @@ HELP = {
     "likelihood": "likelihood of the decoder in all runs; gaussian has variance 1, normal 0.1 [the value of the study; "
     "gaussian for vectors]",
     "precision": "precision of matrix products [the fastest on the device]",
-    "cluster": "run on a Ray cluster: auto (the cluster of this machine, or a new one), HOST:PORT or ray://HOST:PORT "
-    "[no cluster]",
+    "cluster": "run on a Ray cluster: HOST:PORT, ray://HOST:PORT, or auto for the cluster of this machine, which is "
+    "started if there is none [no cluster]",
     "cluster-shared": "let all nodes write to --out, which must be a shared folder, instead of sending runs back",
 }
 

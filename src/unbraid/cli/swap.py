@@ -1,6 +1,6 @@
 """Draw the exchange of latents between examples, to show what each latent, subspace or group of latents encodes.
 
-In each panel, one group of latents is taken from the example at the top of the column, and the rest is kept from the
+In each panel, one group of latents comes from the example at the top of the column, and all other latents come from the
 example at the left of the row. The groups are the subspaces of PMP, the appearance and the perspective of VITAE, and
 single latents of other methods.
 """

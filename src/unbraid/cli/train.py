@@ -88,7 +88,7 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     out = Path("runs") / name.rpartition(":")[2]
     parser.add_argument("--out", type=path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
     parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
-    retrain = "if the code of your own method or network has changed since a run was started, delete and train it again"
+    retrain = "delete and retrain runs if the code of your own method or network has changed since they were started"
     parser.add_argument("--retrain", action="store_true", help=retrain)
     add_device(parser)
     seconds = "time between checkpoints, in seconds [30]"
@@ -98,7 +98,7 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     parser.add_argument(
         "--log",
         choices=KINDS,
-        help="also write the log for TensorBoard or wandb (offline) to the folder of each run, or to Trackio's folder",
+        help="also write a log for TensorBoard or wandb (offline) to each run folder, or for Trackio to its own folder",
     )
     add_quiet(parser)
     add_root(parser)

@@ -14,7 +14,7 @@ from typing import Any
 
 from unbraid.errors import UserError
 
-MAX_VALUES = 100_000  # values of one flag
+MAX_VALUES = 100_000  # maximum number of values of one flag
 MAX_NUMBER = 2**63 - 1
 MAX_EXAMPLES = 10_000_000
 MAX_JOBS = 1024
@@ -143,7 +143,7 @@ def _parse_part(part: str, kind: Callable[[str], Any]) -> list[Any]:
         spaced = re.fullmatch(r"([^:]+):([^:]+):([1-9]\d*)", part)
         if spaced and kind is float:
             _check_count(int(spaced[3]), part)
-            import numpy as np  # `unbraid --help` does not need it
+            import numpy as np  # imported here, because `unbraid --help` does not need it
 
             return [float(v) for v in np.linspace(float(spaced[1]), float(spaced[2]), int(spaced[3]))]
         return [_check_size(kind(part), part)]

@@ -1,4 +1,4 @@
-"""The two file formats of exports, ONNX and torch.export. Each has a function to write it and one to run it."""
+"""The two file formats of exports, ONNX and torch.export, each with a function that writes and one that runs a file."""
 
 from __future__ import annotations
 

@@ -84,7 +84,10 @@ def export_parts(run: Run, data: FactorData) -> list[ExportPart]:
 
 
 def _decoder_inputs(z: Tensor) -> Tensor:
-    """Return latents of examples alternating with random latents, because those of an untrained encoder vary little."""
+    """Return latents of examples that alternate with random latents.
+
+    The random latents are added because an untrained encoder maps all examples to similar latents.
+    """
     random = torch.randn(z.shape, generator=torch.Generator().manual_seed(0))
     return _repeat_rows(torch.stack([z, random], 1).flatten(0, 1))
 

@@ -81,8 +81,8 @@ def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
 
     Args:
         name: Name of a study in `TARGETS`.
-        runs: A results table, a file that contains one (`results.sqlite` or a .csv file), or a folder of runs that
-            contains `results.sqlite`.
+        runs: A results table, a file that contains one (`results.sqlite`, or a .csv or .parquet file), or a folder of
+            runs that contains `results.sqlite`.
 
     Returns:
         The comparison. `draw_reproduction` draws it, and `save_reproduction` writes it to files.

@@ -18,8 +18,9 @@ SCORES_REFERENCE = "Lin et al. (2020), arXiv:1906.06034"
 LOSSES_REFERENCE = "Dubois et al. (2019), disentangling-vae"
 CRITIC_REFERENCE = "DeVAE, table 1"
 SEEDS = 10
-# Means over 10 runs of FactorVAE on dSprites. The number after each mean is printed after a plus-minus sign. These
-# numbers are much smaller than the usual standard deviation over seeds, so we take them as standard errors.
+# Means over 10 runs of FactorVAE on dSprites. Each mean is followed by the number that the source prints after a
+# plus-minus sign. These numbers are much smaller than the usual standard deviation over seeds, so we take them as
+# standard errors.
 SCORES = {
     "gamma": ("FactorVAE", "DCI", "SAP", "explicitness", "modularity", "MIG", "BetaVAE"),
     "1": ".79 .01  .67 .03  .47 .03  .78 .01  .79 .01  .27 .03  .79 .02",
@@ -47,7 +48,7 @@ LOSSES = {  # reconstruction error and KL in nats, of one run per method
 }
 LOSS_COLUMNS = {"reconstruction": "train.rec", "KL": "train.kl"}
 LOSS_TOLERANCE = 0.05  # as a fraction of the published value, because there is only one run
-CRITIC = {  # by dimensions and correlation: mean estimate of 10 critics after 2,000 iterations
+CRITIC = {  # mean estimate of 10 critics after 2,000 iterations, by number of dimensions and correlation
     (10, 0.3): 0.23, (10, 0.6): 1.08, (10, 0.9): 4.14,
     (100, 0.3): 2.17, (100, 0.6): 10.27, (100, 0.9): 23.39,
     (1000, 0.3): 8.62, (1000, 0.6): 17.40, (1000, 0.9): 22.47,

@@ -1,7 +1,4 @@
-"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and the same numbers computed from our runs.
-
-The paper trained 12,600 models.
-"""
+"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and the same numbers from our runs."""
 
 from __future__ import annotations
 
@@ -21,9 +18,10 @@ from unbraid.reproduction.rows import PUBLISHED_DATA, longest_runs, published_na
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
 METHODS, SETTINGS, SEEDS = 6, 36, 50
-RUNS = SETTINGS * SEEDS  # per dataset
+RUNS = SETTINGS * SEEDS  # number of runs in the paper for each dataset
 TOLERANCE = 0.05  # the guide on reproduction gives the reason for this value
-# Columns that define groups of runs. An explained fraction is the part of the variance of scores between such groups.
+# Columns that define groups of runs. The explained fraction is the fraction of the variance of scores that lies between
+# these groups.
 GROUPINGS = {"objective": ["method"], "setting": SETTING}
 TITLES = {
     "beta_vae": "BetaVAE",
@@ -157,7 +155,7 @@ def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wante
     groups, where :math:`\sigma^2` is the variance over seeds. The contribution is subtracted, the remaining sum of
     squares is scaled to the wanted number of seeds, and the contribution is added again.
 
-    >>> objective, setting = adjust_number_of_seeds(5 / 179, 35 / 179, 5, 50)  # scores that depend on nothing
+    >>> objective, setting = adjust_number_of_seeds(5 / 179, 35 / 179, 5, 50)  # expected for random scores
     >>> round(objective * 1799, 6), round(setting * 1799, 6)
     (5.0, 35.0)
     """

@@ -8,7 +8,7 @@ from pandas import DataFrame
 
 from unbraid.errors import UserError
 
-STAND_INS = {"dsprites_file": "dsprites", "shapes3d_rendered": "shapes3d"}
+STAND_INS = {"dsprites_file": "dsprites", "shapes3d_rendered": "shapes3d"}  # names that differ from those in papers
 PUBLISHED_DATA = "published_data"  # column with the name of a dataset in the paper
 
 

@@ -117,7 +117,7 @@ def evaluate_run(run: Run, learn: FactorData, test: FactorData, settings: Appear
         A dictionary with up to three entries. "bounds" contains the likelihood bounds and the number of parameters.
         "separation" contains how well each group of latents predicts each factor. It is present if the data have
         factors of both appearance and perspective. "upright" contains the accuracy of a classification of decoded
-        appearances. It is present if the dataset has a test part.
+        appearances. It is present if the dataset has a test part and factors of appearance.
     """
     rows = settings.choose_rows(test)
     bounds = likelihood_bounds(run, test, index=rows, samples=settings.samples, seed=settings.seed, quiet=True)

@@ -8,7 +8,7 @@ from unbraid.methods import VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, Slo
 from unbraid.studies.planned import PlannedRun, Setting, grid, sweep
 
 GAMMAS = (1.0, 10.0, 20.0, 40.0)
-FACTOR_VAE_STEPS = 311_040  # 27 epochs of dSprites
+FACTOR_VAE_STEPS = 311_040  # 27 epochs of dSprites with batches of 64
 LOSS_STEPS = 345_600  # 30 epochs of dSprites with batches of 64, or 60 epochs with batches of 128
 WARMUP = 10_000 / LOSS_STEPS
 

@@ -30,8 +30,8 @@ def beyond2026() -> Iterator[PlannedRun]:
     that are added to the library become part of the study. A method that cannot be trained on a dataset is left out
     for this dataset, and a message gives the reason.
 
-    Limitations: Each method has only one strength (the value of its swept setting), which was not tuned. They also need
-    different supervision: none, pairs of examples, or labels. A step of a method with pairs or several networks takes
+    Limitations: Each method has only one strength (the value of its swept setting), which was not tuned. Methods differ
+    in their supervision: none, pairs of examples, or labels. A step of a method with pairs or several networks takes
     longer than that of a VAE.
 
     Reference: none; the study is our own. Networks, steps and batches are those of Locatello et al. (2019),

@@ -188,7 +188,8 @@ def run_cluster(
     Args:
         planned: The runs of the study.
         settings: How to train and score.
-        address: "auto" for the cluster of this machine or a new one, or "HOST:PORT" or "ray://HOST:PORT".
+        address: "HOST:PORT", "ray://HOST:PORT", or "auto" for the cluster of this machine, which is started if there is
+            none.
         shared: Whether all nodes can access the output folder and write to it. Otherwise they return their runs.
         quiet: If True, do not show progress.
     """

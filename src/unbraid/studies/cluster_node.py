@@ -123,7 +123,7 @@ def train_stack(
     if scratch is None and not (settings.out / "study.json").exists():
         raise UserError(f"Every node must have access to {settings.out}. {host} does not. Remove --cluster-shared.")
     torch.set_num_threads(1)
-    run_specs = [RunSpec.from_dict(spec, trust=True) for spec in specs]  # the user of the driver passed them
+    run_specs = [RunSpec.from_dict(spec, trust=True) for spec in specs]  # trusted: they come from the user's own study
     builder = resolve_net(run_specs[0].net)[1]
     runs = [PlannedRun(0, spec, 0.0, 0) for spec in run_specs]
     stack = StudyStack(runs, cached_data(data, settings.device), builder)

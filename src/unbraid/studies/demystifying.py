@@ -53,14 +53,15 @@ def demystifying2021() -> Iterator[PlannedRun]:
 
     Primary strengths on dSprites and Shapes3D: beta 8 and 32 for the beta-VAE, 6 and 32 for the beta-TCVAE, gamma 35
     and 7 for FactorVAE, beta 1 for SlowVAE. Levels 0 to 5 multiply these strengths by 0.75, 1, 1.25, 1.5, 1.75 and 2.
-    There are as many latents as factors, 5 and 6. The noise, of 0.1 and 0.175, is as strong as the modification. PCL
-    and AE are also methods of the paper. Where the paper gives no value, we chose 300,000 steps with batches of 64 at
-    learning rate 1e-4, the networks of `locatello2019`, each method's defaults for other settings, and for PCL the
-    pairs of SlowVAE. We added Ada-GVAE with beta 1, and PMP with one subspace per factor and a learning rate of 5e-4.
+    There are as many latents as factors, 5 and 6. The strength of the noise, 0.1 and 0.175, equals that of the
+    modification. PCL and AE are also methods of the paper. Where the paper gives no value, we chose 300,000 steps with
+    batches of 64 at learning rate 1e-4, the networks of `locatello2019`, each method's defaults for other settings, and
+    for PCL the pairs of SlowVAE. We added Ada-GVAE with beta 1, and PMP with one subspace per factor and a learning
+    rate of 5e-4.
 
-    Deviations: dSprites is the regenerated dataset. Shapes3D is the ray-cast dataset, which needs no file. The
-    modification is that of `unbraid data modify`, which must be run first and must write its default file. The weakly
-    supervised GAN of the paper is not included.
+    Deviations: dSprites and Shapes3D are the datasets that unbraid renders, not the published files. The modification
+    is that of `unbraid data modify`, which must be run first and must write its default file. The weakly supervised GAN
+    of the paper is not included.
     Reference: Zietlow et al. (2021), arXiv:2102.06822, and its supplement, table 1 and section 4.
     """
     tables = {"dsprites": (8.0, 6.0, 35.0), "shapes3d_rendered": (32.0, 32.0, 7.0)}

@@ -46,7 +46,7 @@ Record = dict[str, Any]
 
 
 def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
-    """Yield the groups of finished runs in a folder that differ in the seed only, ordered by dataset.
+    """Yield groups of finished runs that differ in the seed only, from the folder `out`, ordered by dataset.
 
     Groups that contain no run in `ids` are skipped.
     """

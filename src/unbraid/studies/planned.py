@@ -60,7 +60,7 @@ class PlannedRun:
 
 
 Study = Callable[[], Iterator[PlannedRun]]
-"""A function that yields the runs of a study in their published order."""
+"""A function that yields the runs of a study in a fixed order."""
 
 
 def sweep(make: Callable[..., Method], field: str, values: Sequence[float], **fixed: Any) -> list[Setting]:

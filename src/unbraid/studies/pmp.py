@@ -33,7 +33,8 @@ TERMS = ("distance", "sparsity", "consistency", "regularisation")
 def steps_of_epochs(epochs: int, examples: int, per_step: int) -> int:
     """Return the number of training steps of a number of epochs.
 
-    In the paper, the last step of an epoch may have fewer examples than the others.
+    The number of steps per epoch is rounded up, because in the paper the last step of an epoch may have fewer examples
+    than the others.
 
     Args:
         epochs: The number of epochs.

@@ -1,4 +1,4 @@
-"""The published studies. Each study is a function that yields its runs in their published order."""
+"""The studies that can be run by name, most of them published. Each is a function that yields its runs in order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def locatello2019() -> Iterator[PlannedRun]:
     """Yield 12,600 runs: 7 datasets x 36 settings x 50 seeds, numbered as published.
 
     Each run has 10 latents and is trained for 300,000 steps with batches of 64, by Adam at learning rate 1e-4. dSprites
-    is the regenerated dataset.
+    is the dataset that unbraid renders, not the published file.
     Reference: Locatello et al. (2019), arXiv:1811.12359; the order of the sweep is that of the authors' code.
     """
     yield from grid(SEVEN_DATASETS, locatello_settings(), 50)
@@ -59,7 +59,7 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
 
     The two examples of a pair differ in one or a few factors. The setting k of the methods for pairs is 0, which draws
     the number of these factors at random. The strengths are those of the paper. The authors' code does not contain the
-    rest of the sweep.
+    other settings of the sweep, so they are those of `locatello2019`.
 
     Deviation: small NORB has the instance as a factor, because pairs need a full grid.
     Reference: Locatello et al. (2020), arXiv:2002.02886.
@@ -86,7 +86,8 @@ def diffusion2019() -> Iterator[PlannedRun]:
     of the annealing in epochs, but not the length of an epoch.
 
     Deviations: the encoder of the report is a multilayer perceptron of unknown size, and here it is the network of
-    `locatello2019`. A step of the random walk has the scale sqrt(t / L), whereas the report prints t.
+    `locatello2019`. A step of the random walk has the scale sqrt(t / L), where t is the diffusion time, whereas the
+    report prints t.
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge.
     """
     settings = [*diffusion_settings(11), *diffusion_settings(21)]

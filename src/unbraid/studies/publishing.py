@@ -34,7 +34,7 @@ def sha256(path: Path) -> str:
 def publish(folder: Path, out: Path, weights: bool = True) -> Path:
     """Copy the finished runs of a folder and their results table to a new folder, with checksums of all files.
 
-    The folder appears when it is complete (see `new_folder`). If the command is interrupted, it can be repeated.
+    The new folder appears only when it is complete (see `new_folder`). An interrupted call can be repeated.
 
     Args:
         folder: A folder of runs. Unfinished runs are not copied.
@@ -139,8 +139,8 @@ def _list_files(folder: Path) -> Iterator[str]:
     """Yield the paths of all files in a folder and its subfolders, relative to the folder.
 
     Raises:
-        UserError: If there is a symbolic link, a device, a pipe or a socket. It could lead out of the folder or have no
-            end.
+        UserError: If there is a symbolic link, a device, a pipe or a socket. A link could lead out of the folder, and a
+            device or pipe could be endless.
     """
     remaining = [folder]
     while remaining:

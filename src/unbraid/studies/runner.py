@@ -22,7 +22,7 @@ from unbraid.studies.settings import StudySettings, split_metrics
 from unbraid.studies.study_files import find_study, plan_runs
 
 StudySource = str | Path | Iterable[RunSpec | PlannedRun]
-"""The name of a published study, the path of a study file (.py, .toml or .json), or a list of runs."""
+"""The name of a study in `STUDIES`, the path of a study file (.py, .toml or .json), or a list of runs."""
 
 
 def study(
@@ -55,8 +55,8 @@ def study(
     whose dataset cannot be loaded, or that cannot be trained on it, are left out with a warning.
 
     Args:
-        source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
-            .json), or a list of `RunSpec` or `PlannedRun`.
+        source: The name of a study in `unbraid.studies.STUDIES`, the path of a study file (.py, .toml or .json), or a
+            list of `RunSpec` or `PlannedRun`.
         out: The folder for the runs and `results.sqlite`.
         only: Which runs to select by their properties: data, method, level (the index of the strength in the sweep of
             its method, from 0), a hyperparameter and so on. Pass a mapping such as ``{"method": "beta_vae", "level":
@@ -74,7 +74,7 @@ def study(
         samples: Number of training rows of the metrics. There are half as many test rows.
         draws: How metrics sample rows. "disjoint" never uses a row for both training and testing, and "reference"
             samples with replacement, as the authors' code for `locatello2019` does. None means "reference" for
-            published studies and "disjoint" for all others.
+            the studies in `unbraid.studies.STUDIES` and "disjoint" for all others.
         jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
             per stack (a group of runs that are trained together), and None means 1.
         precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
@@ -83,8 +83,8 @@ def study(
         device: "cpu" or "cuda".
         devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains a part
             of the runs. Afterwards, all runs are scored. None uses `device` only.
-        cluster: Address of a Ray cluster on which to run: "auto" for the cluster of this machine or a new one, or
-            "HOST:PORT" or "ray://HOST:PORT". None uses no cluster.
+        cluster: Address of a Ray cluster on which to run: "HOST:PORT", "ray://HOST:PORT", or "auto" for the cluster of
+            this machine, which is started if there is none. None uses no cluster.
         cluster_shared: Whether all nodes of the cluster can access `out` and write to it. Otherwise they send their
             runs back.
         quiet: If True, do not show progress.
@@ -132,11 +132,11 @@ def study(
 
 
 def check_devices(devices: Sequence[str], cluster: str | None) -> str:
-    """Return the first of several devices, or raise a UserError if there is none or if there is also a cluster."""
+    """Return the first of several devices. Raise a UserError if there is no device, or if a cluster is given too."""
     if isinstance(devices, str) or not devices:
         raise UserError(f"`devices` must be a list such as ['cuda:0', 'cuda:1']. Got {devices!r} instead.")
     if cluster is not None:
-        raise UserError("`devices` are those of this machine. Got a cluster as well. Leave out one of them.")
+        raise UserError("`devices` and a cluster cannot be used together. Got both. Leave out one of them.")
     return devices[0]
 
 

@@ -21,7 +21,7 @@ from unbraid.runtime.schema import WrongContentError, check
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
 
-MAX_RUNS = 10_000_000  # runs of a study
+MAX_RUNS = 10_000_000  # maximum number of runs of a study
 SPEC_KEYS = (
     "steps", "batch", "learning_rate", "latents", "net", "likelihood", "factorised_support", "weight_decay",
     "clip_norm", "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
@@ -29,7 +29,7 @@ SPEC_KEYS = (
 
 
 def find_study(name: str) -> Study:
-    """Return the published study called `name`, or the study in the file with that path (.py, .toml or .json)."""
+    """Return the study in `STUDIES` called `name`, or the study in the file with this path (.py, .toml or .json)."""
     if name in STUDIES:
         return STUDIES[name]
     path = Path(name)
@@ -78,10 +78,9 @@ def convert_user_errors(path: Path) -> Iterator[None]:
 
 
 def plan_runs(runs: Sequence[RunSpec | PlannedRun]) -> list[PlannedRun]:
-    """Return the runs of a study that is a list of specs.
+    """Return the planned runs for a list of specs. Runs that are already planned are not changed.
 
-    The level of a run is the index of its strength among the strengths that the runs of its method have, in increasing
-    order.
+    The level of a run is the index of its strength in the sorted list of all strengths of its method.
 
     >>> from unbraid.methods import VAE, BetaVAE
     >>> specs = [RunSpec(method, "toy") for method in (BetaVAE(beta=4.0), BetaVAE(beta=1.0), VAE())]
@@ -146,7 +145,7 @@ class GridFile:
 
 
 def read_grid(path: Path) -> GridFile:
-    """Read a TOML or JSON file with a grid of runs. Raise a UserError that names the entry if one is wrong."""
+    """Read a TOML or JSON file with a grid of runs. If an entry is wrong, raise a UserError that names it."""
     try:
         text = path.read_text()
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
@@ -179,9 +178,10 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
 
 
 def table_settings(table: dict[str, Any]) -> list[Setting]:
-    """Return all combinations of the values of a method. The first list with several values defines the levels.
+    """Return one setting for each combination of the values in a table `method` of a study file.
 
-    Values of further lists are named in the variant, after the entry `variant` of the table, if there is one.
+    The first list with several values defines the levels. The values of further lists are appended to the name of the
+    variant, which is the entry `variant` of the table or empty.
     """
     fields = dict(table)
     name, variant = fields.pop("name", None), fields.pop("variant", "")

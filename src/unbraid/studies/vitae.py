@@ -8,7 +8,7 @@ from typing import Any
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE
 from unbraid.studies.planned import PlannedRun, Setting, grid
 
-WARMUP = 0.5  # fraction of the training over which a factor on the KL term rises from 0 to 1, in all models
+WARMUP = 0.5  # fraction of the training over which the multiplier of the KL term rises from 0 to 1, in all models
 DIGITS = "mnist?turn=20&shift=10&pad=0&part=train"
 DIGITS_STEPS, DIGITS_BATCH = 2_000 * 60_000 // 512, 512
 LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -22,8 +22,8 @@ PARAMETRISATIONS: dict[str, dict[str, Any]] = {
 def vitae_settings(net: str, **warps: Any) -> list[Setting]:
     """Return the settings of four VAEs with the network `net`, and of two VITAEs with its half-size variant.
 
-    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, a factor on
-    the KL term rises from 0 to 1 over the first half of the training.
+    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, the KL term
+    is multiplied by a number that rises from 0 to 1 over the first half of the training.
 
     The supplement gives no strengths. We use beta 4 for the beta-VAE, beta 6 for the beta-TCVAE, and 10 for both
     weights of DIP-VAE-II.
@@ -47,9 +47,9 @@ def vitae_mnist() -> Iterator[PlannedRun]:
     """Yield 30 runs of VITAE and VAEs on moved digits: 6 settings x 5 seeds.
 
     VITAE uses affine flows. Pixels have Bernoulli likelihoods. Each run is trained for 2,000 epochs with batches of
-    512, by Adam at learning rate 1e-4. A factor on the KL term rises from 0 to 1 over the first half of the training.
-    Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is moved by a fixed amount, whereas the
-    authors' code moves it by a new amount each time.
+    512, by Adam at learning rate 1e-4. The KL term is multiplied by a number that rises from 0 to 1 over the first half
+    of the training. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is moved by a fixed
+    amount, whereas the authors' code moves it by a new amount each time.
 
     Deviations in all VITAE studies: The strengths are our choice (see `vitae_settings`).
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2 and table 1.
@@ -64,9 +64,9 @@ def vitae_bodies() -> Iterator[PlannedRun]:
     5,000 epochs with batches of 256, by Adam at learning rate 1e-4. The hidden layers of all decoders of VITAE have 64
     and 128 units, half as many as in the VAEs.
 
-    Deviations: those of `vitae_mnist`. The bodies are the freely available ones of `body_images`. Images have 64x64
-    instead of 400x200 pixels; ``--data "body_images?size=400x200"`` restores the original size. Flows are integrated
-    in 20 steps.
+    Deviations: those of `vitae_mnist`. The bodies are those of the freely available dataset `body_images`. Images have
+    64x64 instead of 400x200 pixels. The option ``--data "body_images?size=400x200"`` restores the size of the paper.
+    Flows are integrated in 20 steps.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2 and table 3.
     """
     hidden = {"perspective_hidden1": 64, "perspective_hidden2": 128}
@@ -82,7 +82,7 @@ def vitae_celeba() -> Iterator[PlannedRun]:
     rate 1e-4.
 
     Deviations: those of `vitae_mnist`. The VAEs have 4 latents, whereas in the paper's table every encoder has 2. The
-    supplement does not give the decoder of the perspective for faces, so it is that of `vitae_mnist`. Flows are
+    supplement does not give the decoder of the perspective for faces, so we use that of `vitae_mnist`. Flows are
     integrated in 20 steps.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2 and table 4.
     """
