@@ -23,8 +23,8 @@ FOLD = "largest difference between the angles of neighbouring codes, in radians 
 RECOVERED: Sequence[tuple[str, str, str, str, str, object, object, Callable[[Row], float], int]] = (
     ("PCL, five sources of a time series", "MCC", "untrained", "pcl", "when", "before", "after",
      lambda row: row["mcc"], 2),
-    ("PMP, a curved product (a nonlinear embedding of three factors)", "MCC of subspaces", "PMP without its losses", "pmp", "losses", False,
-     True, lambda row: row["components"]["mcc"], 2),
+    ("PMP, a curved product (a nonlinear embedding of three factors)", "MCC of subspaces", "PMP without its losses",
+     "pmp", "losses", False, True, lambda row: row["components"]["mcc"], 2),
     ("the same", "MCC of the coordinates of the sum", "the same", "pmp", "losses", False, True,
      lambda row: row["sum"]["mcc"], 2),
     ("Diffusion VAE on a circle, a rotating shape", STEP, "VAE with one latent", "circle", "space", "line", "circle",
