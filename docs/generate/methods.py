@@ -82,7 +82,7 @@ NOTES = {  # settings that were changed after the first results
 WITHOUT_DECODER = ("pcl", "cl_ica")
 SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
 DEVIATIONS = "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first"
-ON_GRID = f"{DEVIATIONS}. Each latent takes the nearest of its values"
+ON_GRID = f"{DEVIATIONS}. Before decoding, each latent is replaced by the nearest of its learned values"
 MAX_ROWS = 12  # of a traversal, as in benchmarks/bench_methods.py
 ROWS = {  # what a row of the traversal moves
     "ae": DEVIATIONS,
@@ -151,7 +151,7 @@ def special_cases(name: str) -> str:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return (
-        "With some settings, or with a part of it fixed, the method equals another one, that is, both have the same "
+        "With the settings below, the method equals another method, or itself with other settings: both have the same "
         "loss and the same update up to rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
     )
 

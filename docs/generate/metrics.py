@@ -39,7 +39,7 @@ chosen from 10 values by cross-validation. `make docs` generates this page from 
 EDGE_CASES = """# Edge cases
 
 This page lists which metrics raise an error for degenerate input, and with which message. All other metrics return
-finite scores in their range. The page of each metric says which scores. `make docs` generates this page from the tables
+finite scores in their range. `make docs` generates this page from the tables
 of the tests.
 
 """
@@ -79,7 +79,9 @@ def invariances(name: str) -> str:
     text = "Scores do not depend on:\n\n" + "\n".join(lines)
     if law.changes:
         exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
-        text += "\n\nThese scores do depend on the scale of each latent:\n\n" + table(["score", "why"], exceptions)
+        text += "\n\nThe following scores are exceptions. They depend on the scale of each latent:\n\n" + table(
+            ["score", "why"], exceptions
+        )
     return text
 
 

@@ -95,7 +95,7 @@ def test_other_data_of_the_same_name_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was trained on other data that are also called 'arrays'"):
         quick_train(tmp_path, data=other)
     assert quick_train(tmp_path, data=other, retrain=True)[0].log != run.log
-    with pytest.raises(UserError, match="must have different names of data"):
+    with pytest.raises(UserError, match="Different datasets must have different names"):
         ub.score([run, *quick_train(data=other, seeds=[1])], "unsupervised", quiet=True)
 
 

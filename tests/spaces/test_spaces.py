@@ -174,6 +174,10 @@ def test_kl_is_unbounded_without_positive_curvature() -> None:
     assert Torus(3).kl_range(-math.inf, math.inf)[0] == -math.inf
 
 
+def test_the_kl_grows_without_bound_with_time_on_a_sphere() -> None:
+    assert Sphere(4).kl_range(0.0, math.inf)[1] == math.inf
+
+
 @pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
 def test_projection_is_the_nearest_point(space: Space) -> None:
     """The projection lies on the manifold and is idempotent. Other points of the manifold are not nearer."""

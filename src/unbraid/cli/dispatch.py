@@ -18,7 +18,7 @@ from unbraid.runtime.terminal import PrintableStream, printable
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
-  unbraid demo                                            # train, score and draw on built-in data in a minute
+  unbraid demo                                            # train and score models and draw pictures, in a minute
   unbraid list methods
   unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
   unbraid score runs/beta
@@ -46,7 +46,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("demo", "train, score and draw on built-in data in about a minute"),
+    "demo": Command("demo", "train and score models on built-in data and draw pictures, in about a minute"),
     "list": Command("list_registries", "list the methods, metrics, datasets and networks"),
     "train": Command("train", "train a method, or sweep its hyperparameters (can be resumed)"),
     "adopt": Command("adopt", "turn the file of a model that was trained elsewhere into a run"),
@@ -57,14 +57,14 @@ COMMANDS: dict[str, Command] = {
     "study": Command("study", "train and score a whole study, on one machine or many (can be resumed)"),
     "analyse": Command("analyse", "answer questions about a study with tables and figures"),
     "reproduce": Command("reproduce", "compare the published results of a study with those of your runs"),
-    "appearance": Command("appearance", "print the results of a VITAE study: likelihood bounds and separation"),
+    "appearance": Command("appearance", "print the results of a VITAE study: bounds, and the separation of appearance"),
     "zoo": Command("zoo", "list the trained models that come with unbraid, or copy one to a folder of runs"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
     "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),
-    "explore": Command("explore", "serve the page of 'report' from this machine, with decoders of any size"),
+    "explore": Command("explore", "serve the page of 'report' from this machine, for decoders of any size"),
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
     "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
     "swap": Command("swap", "draw the exchange of latents or subspaces between examples"),
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _user_can_correct(error: Exception) -> bool:
-    """Return whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
+    """Return whether the user can correct an error: a wrong argument or file, a full disk, or too little memory."""
     wrong_disk_or_path = isinstance(error, OSError) and error.errno in DISK_ERRORS + PATH_ERRORS
     return isinstance(error, USER_ERRORS) or wrong_disk_or_path or _lacks_memory(error)
 

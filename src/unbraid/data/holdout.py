@@ -62,14 +62,14 @@ class Holdout:
 
     @classmethod
     def parse(cls, data: FactorData, text: str) -> Holdout:
-        """Read the option ``holdout`` of a dataset name.
+        """Parse the value of the option ``holdout`` in a dataset name, such as ``range`` in ``sprites?holdout=range``.
 
         Args:
             data: The whole dataset.
             text: The name of a split ("element", "range" or "extrapolation"), or conditions such as shape:0+x:16-31.
 
         Returns:
-            The conditions.
+            A `Holdout` with the conditions.
 
         Raises:
             UserError: If the text is not valid, or if no example or every example would be held out.

@@ -92,14 +92,14 @@ class PCL(Method):
     variances are not used.
 
     With `pairs` set to "consecutive", the rows of the data are a time series, as in the paper, and a pair consists of a
-    row and the previous row. With the other values of `pairs`, the two examples of a pair differ by a step on a grid of
-    factors.
+    row and the previous row. With the other values of `pairs`, the data must be a full grid of factors, and the second
+    example of a pair is the first one with some factors changed.
 
     Deviations: the authors' code clamps a at 0 after each step. Here a is the absolute value of a parameter, which is
     equivalent until that parameter changes sign. Batch normalisation of h uses the mean and variance of the current
-    batch and has no scale, shift or running averages. Codes therefore have an arbitrary scale and offset. On average,
-    the permutation leaves one pair of a batch unchanged. Network and optimiser are those of the run. The paper uses
-    maxout layers.
+    batch and has no scale, shift or running averages. It is applied only in the loss. Codes are the means before this
+    normalisation, so their scale and offset are arbitrary. On average, the permutation leaves one pair of a batch
+    unchanged. Network and optimiser are those of the run. The paper uses maxout layers.
     Reference: Hyvarinen & Morioka (2017), "Nonlinear ICA of temporally dependent stationary sources", AISTATS, eq. 11.
     The form of r is that of the authors' code.
     """

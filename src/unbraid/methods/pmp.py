@@ -52,27 +52,28 @@ class PMP(Method):
     projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
 
     - :math:`L_{rec}` is the reconstruction error, averaged over pixels.
-    - :math:`L_{spar}` is 0 if each coordinate of z is nonzero in at most one subspace.
+    - :math:`L_{spar}` is 0 if each coordinate is nonzero in at most one of the vectors :math:`s_i`.
     - :math:`L_{dis}` compares the two examples of a pair. The chosen subspace is the one in which their distance is
       largest, relative to the mean distance of examples in the same subspace. :math:`L_{dis}` pushes the pair at least
       :math:`\sqrt{0.05}` apart in the chosen subspace and pulls it together in all others.
     - :math:`L_{cons}` is the error of recovering mixed latents after they are decoded and encoded again. Mixed latents
       combine subspaces of both examples of a pair.
-    - :math:`L_{reg}` penalises subspaces that are used more or less often than others.
+    - :math:`L_{reg}` is smallest if all subspaces are chosen equally often.
 
     The constants 0.1, 0.1, 100 and :math:`10^{-4}` are hyperparameters. If one of them is 0, its term has no influence.
     The schedules :math:`b_1`, :math:`b_2` and :math:`b_3` are functions of the completed fraction of the training. The
     paper trains with 32 pairs (a batch of 64), learning rate 5e-4 (the default for this method), 10 latents and k = 10.
 
-    Deviations: the preset "paper" follows the supplement. The first 20 % of the training uses only :math:`L_{rec}`, the
-    third schedule is :math:`b_3 = 1 - b_2`, and the betas of Adam are 0.9 and 0.99. The preset "code" follows the
-    authors' code, where these are 25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999. The weight decay of 1e-6 in
-    the authors' code is left out. The schedules depend on the step instead of the epoch. The authors' code skips
-    :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its weight is then 0. The
-    supplement does not say how pairs of meshes are drawn. With `pairs` set to "sharing", they agree in one factor. The
-    codes "sum" are the sum z. The codes "components" are the first principal component of each :math:`s_i` over the
-    given examples. They are k numbers per example, which are meaningful only if they are computed from many examples.
-    Neither kind of codes comes from a publication.
+    Deviations: the preset "paper" follows the supplement. In the first 20 % of the training, all three schedules are 0,
+    so only :math:`L_{rec}` is used. After that, :math:`b_3 = 1 - b_2`. The betas of Adam are 0.9 and 0.99. The preset
+    "code" follows the authors' code, where these are 25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999. The
+    weight decay of 1e-6 in the authors' code is left out. The schedules depend on the step instead of the epoch. The
+    authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its
+    weight is then 0. For its experiments on meshes, the supplement does not say how pairs are drawn. Our choice for
+    meshes is `pairs="sharing"`, which draws pairs that agree in one factor. The codes "sum" are the sum z. The codes
+    "components" are the first principal component of each :math:`s_i` over the given examples. They are k numbers per
+    example, which are meaningful only if they are computed from many examples. Neither kind of codes comes from a
+    publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """
@@ -90,7 +91,7 @@ class PMP(Method):
     subspaces: int = setting(10, "number k of subspaces", low=2)
     horizon: Hyper = setting(
         0.0,
-        "number of training steps of which the schedules are fractions; 0 means all steps of the run. All weights "
+        "number of training steps over which the schedules run; 0 means all steps of the run. All weights "
         "are constant after half of these steps",
         low=0,
     )

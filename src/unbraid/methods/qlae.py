@@ -31,10 +31,11 @@ class QLAE(QuantisedAE):
     .. math:: E_x[-\log p(x|\hat z)] + D\, E_x\Big[\frac{\lambda_q}{d} \|sg(z) - \hat z\|^2
               + \frac{\lambda_c}{d} \|z - sg(\hat z)\|^2\Big], \quad \hat z_j = \arg\min_{v \in V_j} |z_j - v|
 
-    z is the mean that the encoder outputs, d the number of latents, and D the number of values of an example. sg stops
-    the gradient. The set :math:`V_j` has `count` numbers, which only the quantisation term (:math:`\lambda_q`)
-    trains. The commitment term (:math:`\lambda_c`) pulls latents to their values. The gradient of the reconstruction
-    error passes through the quantisation unchanged (straight-through). The encoder's log variances are not used.
+    z is the mean that the encoder outputs, d the number of latents, and D the number of pixels of an example times its
+    channels. sg stops the gradient. The set :math:`V_j` has `count` numbers, which only the quantisation term
+    (:math:`\lambda_q`) trains. The commitment term (:math:`\lambda_c`) pulls latents to their values. The gradient of
+    the reconstruction error passes through the quantisation unchanged (straight-through). The encoder's log variances
+    are not used.
 
     Multiplying by D gives the weights the scale of the paper, whose reconstruction error is a mean over pixels. The
     paper trains with AdamW, a learning rate of 1e-3, a weight decay of 0.1 (``--weight-decay 0.1``) and twice as many

@@ -35,8 +35,9 @@ def flatness(
     those that occur with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and
     `ave_flatness_l2` if the codes change at all.
 
-    Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. The
-    other factors are fixed within their bins. Only rows that have a label for every factor are used.
+    Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. Each
+    other discrete factor keeps its value, and each other continuous factor stays in its bin. Only rows that have a
+    label for every factor are used.
 
     Limitations: The values of a factor are taken in increasing order, so a factor without a natural order, such as
     shape, scores low even if it has a latent of its own. The scale of the latents matters: a latent with a small scale

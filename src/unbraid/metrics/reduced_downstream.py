@@ -47,9 +47,10 @@ def reduced_downstream(
     limited to [0, 1], takes the place of the accuracy. The training rows of each factor are the first `size` rows that
     have a label for this factor.
 
-    Limitations: The accuracy of the other factors alone does not show copies of latents. It is high if each latent has
-    a copy, because nothing is lost by the removal. The accuracy of the reduced factor is high if there are copies, but
-    a low value can also mean that the representation contains no information. Consider both accuracies together.
+    Limitations: The accuracy of the other factors does not reveal whether latents have copies. It is high if each
+    latent has a copy, because nothing is lost by the removal. The accuracy of the reduced factor is high if there are
+    copies, but a low value can also mean that the representation contains no information. Consider both accuracies
+    together.
 
     Deviations: disentanglement_lib computes the scores for several numbers of training rows, and its keys begin with
     this number. Here there is only one number, `size`. Both libraries use the same kind of boosted trees. To rank the

@@ -55,8 +55,8 @@ def udr(
     A latent is informative if its mean KL divergence from the prior exceeds `threshold`. If `kl` is not given, half of
     the variance of the latent is used instead. If the codes are the means of Gaussian posteriors, this is a lower bound
     of the divergence from a standard normal prior. Codes that are not scaled like those of a VAE need their own
-    threshold. A threshold of 0 keeps all latents that vary. Exactly constant latents are never informative. The rows
-    and columns of latents that are not informative are 0 in `correlations`.
+    threshold. A threshold of 0 keeps all latents that vary. Exactly constant latents are never informative. In the
+    attribute `correlations` of the result, the rows and columns of latents that are not informative are 0.
 
     Limitations: The score measures agreement and not correctness. Models that share a rotated solution, or are copies
     of one another, score as high as disentangled ones, and a single good model among bad ones scores low. If latents
@@ -79,7 +79,8 @@ def udr(
         threshold: Value that the divergence of an informative latent must exceed.
 
     Returns:
-        A `Ranking` with the score of each model.
+        A `Ranking` with the score of each model, the score of each pair of models, and the correlations or weights
+        between the latents of each pair.
 
     Raises:
         UserError: If there are fewer than 2 representations, if their numbers of rows differ, if `kl` does not match

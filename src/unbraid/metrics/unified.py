@@ -37,19 +37,25 @@ def unified(
     one latent (`accuracy_svm`, as in SAP). DCI, MIG, SAP and modularity each combine one matrix with one aggregation.
     Here all combinations are computed, so the effect of the matrix can be separated from that of the aggregation.
 
-    The aggregations are: the disentanglement and the completeness of DCI, `dci_disentanglement` and `dci_completeness`;
-    the mean over factors of the gap between the two largest entries of a factor, divided by the entropy of the factor,
-    `mig`; the same without the division, `sap`; the modularity of latents, `modularity`; and two scores of a graph,
-    `max_precision` and `area_precision`. The graph connects a latent and a factor if their entry is positive and not
+    The aggregations are:
+
+    - `dci_disentanglement` and `dci_completeness`: the disentanglement and the completeness of DCI
+    - `mig`: the gap between the two largest entries of a factor, divided by the entropy of the factor, as a mean over
+      factors
+    - `sap`: the same without the division
+    - `modularity`: the modularity of latents
+    - `max_precision` and `area_precision`: two scores of a graph
+
+    The graph connects a latent and a factor if their entry is positive and not
     below a threshold. The precision at a threshold is the number of connected components that contain an edge.
     `max_precision` is the maximum of the precision over all thresholds. `area_precision` is the integral of the
     precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
 
     For the disentanglement of DCI and for modularity, 0 means that each latent is equally related to all factors, and 1
     means that it is related to one factor only. For completeness, the same holds with latents and factors exchanged.
-    `mig`, `sap` and `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and
-    at most the number of latents. It equals the number of factors if, at some threshold, each factor is in a component
-    of its own.
+    `sap` and `area_precision` are in units of the matrix, and `mig` in units of the matrix per nat. `max_precision` is
+    at most the number of factors and at most the number of latents. It equals the number of factors if, at some
+    threshold, each factor is in a component of its own.
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
     factor, and the squared correlation takes the place of the accuracy, as in `dci`, `mig` and `sap`. For each factor,
@@ -59,8 +65,9 @@ def unified(
     above 0 even for latents without information, so `accuracy_svm:dci_completeness` is near 0 for most representations.
     The entries of the importances sum to 1 for each factor, however badly the factor is predicted.
 
-    Deviations: disentanglement_lib also returns the values of single latents and factors, and the points at which a
-    dendrogram of the matrix merges factors. It separates the names of matrix and aggregation by a dot.
+    Deviations: disentanglement_lib also returns the scores of each latent and factor before they are averaged, and the
+    points at which a dendrogram of the matrix merges factors. It separates the names of matrix and aggregation by a
+    dot.
 
     Reference: disentanglement_lib, the library of Locatello et al. (2019), arXiv:1811.12359; the scores were used in
     Locatello et al. (2020), arXiv:2010.14766.

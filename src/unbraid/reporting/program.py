@@ -3,13 +3,13 @@
 A program is a graph and one byte string with all weights in half precision. `torch.export` traces the decoder, and
 `tracing.py` converts the traced graph. The page runs the program with the scripts in `SCRIPTS`.
 
-Rounding the weights of large layers to 11 bits changes a pixel by a fraction of a grey level. In two kinds of layers,
-each weight is stored in two parts, the rounded weight and the rounding error. The first kind is small layers, for which
-the second part takes little space. The second kind is layers that compute the map with which VITAE warps an image,
-because a small error in this map would move whole edges.
+Half precision has 11 significant bits. Rounding the weights of large layers to it changes a pixel by a fraction of a
+grey level. In two kinds of layers, each weight is stored in two parts, the rounded weight and the rounding error. The
+first kind is small layers, for which the second part takes little space. The second kind is layers that compute the map
+with which VITAE warps an image, because a small error in this map would move whole edges.
 
-Unlike a run with precision bf16, the page does not round the factors of products to bf16. The pixels that it decodes
-for such a run differ by a few grey levels from those that PyTorch decodes.
+A run with precision bf16 rounds the inputs of matrix products and convolutions to bf16. The page does not. The pixels
+that it decodes for such a run differ by a few grey levels from those that PyTorch decodes.
 """
 
 from __future__ import annotations

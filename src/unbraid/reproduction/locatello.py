@@ -119,7 +119,10 @@ def our_results(runs: DataFrame) -> OurResults:
 
 
 def explained_fractions(runs: DataFrame) -> OurResults:
-    """Compute the explained fractions for each dataset and metric, converted to the number of seeds in the paper."""
+    """Compute the explained fractions for each dataset and metric.
+
+    They are adjusted to the values that are expected with as many seeds as in the paper.
+    """
     results: dict[CellKey, OurResult | str] = {}
     for data, part in runs.groupby(PUBLISHED_DATA):
         for metric in METRICS:
@@ -168,7 +171,10 @@ def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wante
 
 
 def win_rate_results(runs: DataFrame) -> OurResults:
-    """Compute how often a setting chosen by a single run beats a random setting. This needs all 36 settings."""
+    """Compute how often a setting that was chosen by its score with a single seed beats a random setting.
+
+    This needs all 36 settings.
+    """
     counts = runs.groupby([PUBLISHED_DATA, *SETTING]).ngroups
     if counts < SETTINGS * runs[PUBLISHED_DATA].nunique():
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")
@@ -179,7 +185,8 @@ def win_rate_results(runs: DataFrame) -> OurResults:
     datasets = runs[PUBLISHED_DATA].nunique()
     results: dict[CellKey, OurResult | str] = {}
     for case in WINS:
-        note = f"{datasets} datasets; {100 * rates['by_mean'][case]:.1f} % if chosen by the mean"
+        share = 100 * rates["by_mean"][case]
+        note = f"{datasets} datasets; {share:.1f} % if the setting is chosen by its mean score over seeds"
         results[case, "win rate"] = OurResult(float(rates["by_seed"][case]), None, len(runs), note)
     return results
 

@@ -16,7 +16,9 @@ COMMON = (
 
 
 def run_labels(specs: Iterable[RunSpec]) -> dict[str, str]:
-    """Return a label for each run by its id: its method, and the settings in which the runs differ.
+    """Return a dictionary from the id of each run to its label.
+
+    A label consists of the method (or "untrained" if the run has 0 steps) and the settings in which the runs differ.
 
     A setting of a method is left out if all runs of this method have the same value. A setting of the training, such as
     the data or the seed, is left out if all runs that have this setting have the same value. (Some runs lack a setting.
@@ -77,5 +79,5 @@ def _text(name: str, value: Any) -> str:
 
 def _label(values: dict[str, Any], names: Iterable[str]) -> str:
     texts = [_text(name, values[name]) for name in names if values.get(name) is not None]
-    method = values["method"].removeprefix("__main__:")  # a class of a script or a notebook
+    method = values["method"].removeprefix("__main__:")  # of a method that is defined in a script or a notebook
     return " ".join(["untrained" if values.get("steps") == 0 else method, *texts])

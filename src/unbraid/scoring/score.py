@@ -72,7 +72,8 @@ def score(
         jobs: Number of processes that compute metrics of runs. By default one per core. The processes are started only
             if there is enough work.
         quiet: Whether to hide the progress bar.
-        trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
+        trust: Whether to import and run methods and networks that are not part of unbraid, if the folder of a run
+            refers to them (see `load_runs`).
         only: Which runs to score, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
             all.
         sides: Whether to score runs separately on the examples that they were trained on and on those that were held
@@ -199,9 +200,9 @@ def score_runs(
 
 
 def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> list[str]:
-    """Return the metrics that can be computed for some of the datasets.
+    """Return the metrics that can be computed for at least one of the datasets.
 
-    Metrics with factors need labels, and metrics with periods need cyclic factors.
+    A metric with a parameter `factors` needs labels, and one with a parameter `periods` needs cyclic factors.
     """
     given = list(datasets)
     available = {"factors": any(data.names for data in given), "periods": any(data.cyclic for data in given)}
@@ -272,8 +273,9 @@ def load_datasets(runs: Sequence[Run], data: DataLike | None = None, quiet: bool
         other = first.setdefault(run.spec.data, run)
         if other.data is not run.data and _fingerprint(other) != _fingerprint(run):
             raise UserError(
-                f"Runs with different data must have different names of data. Got the runs {other.id} and {run.id}, "
-                f"whose data are both called {run.spec.data!r}. Pass the runs separately, or give the data names."
+                f"Different datasets must have different names. Got the runs {other.id} and {run.id}, whose datasets "
+                f"differ but are both called {run.spec.data!r}. Score the runs in separate calls, or give each dataset "
+                "a name of its own."
             )
     return {name: run_data(run, quiet=quiet) for name, run in first.items()}
 

@@ -186,11 +186,14 @@ class Space(ABC):
     def kl_range(self, low: float, high: float) -> tuple[float, float]:
         """Return the minimum and the maximum of `kl` over the manifold and over log t in [low, high].
 
-        Both `low` and `high` may be infinite.
+        Both `low` and `high` may be infinite. The maximum is then infinite as well, since the divergence grows without
+        bound for small t, and for large t if the curvature is positive.
         """
         d, (min_curvature, max_curvature) = self.dimension, self.curvatures
 
         def kl(log_t: float, curvature: float) -> float:
+            if log_t == math.inf and curvature > 0:
+                return math.inf
             curvature_term = 0.25 * curvature * math.exp(log_t) if curvature and log_t < math.inf else 0.0
             return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + curvature_term
 

@@ -68,7 +68,7 @@ class ZooModel:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores of the model as it is stored, such as `mig.discrete_mig`."""
+        """The scores of the model with its stored, rounded weights, by name, such as `mig.discrete_mig`."""
         return latest_scores(self.run_folder)
 
     @property
@@ -127,8 +127,8 @@ def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
 def load_model(name: str, *, device: str = "cpu", folder: str | Path | None = None) -> Run:
     """Load a model by name, as an ordinary run with weights in float32.
 
-    Loading needs no network connection and no data, and runs no code that the files of the model name. The run has no
-    folder, so scoring it does not change the installed package. Use `copy` to get a run folder.
+    Loading needs no network connection and no data, and runs no code that is named in the files of the model. The run
+    has no folder, so scoring it does not change the installed package. Use `copy` to get a run folder.
 
     Args:
         name: The name of a model, such as ``dsprites/slow_vae`` or ``dsprites/slow_vae/best`` (see `list`).

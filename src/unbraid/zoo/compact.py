@@ -4,7 +4,8 @@ The folder of a model has the layout of `Run.save_pretrained` and one more file,
 of the original run, because the id is a hash of the spec. The weights are rounded to half precision, and networks that
 only training needs are left out. Both facts are recorded in the metadata of the file of weights. The checksum of this
 file is that of the rounded weights, so a damaged copy is detected as in any other folder. The scores of the original
-weights do not hold exactly for the rounded weights. They are kept in `zoo.json`, and the model is scored again.
+weights do not hold exactly for the rounded weights. The original scores are kept in `zoo.json`, and the rounded model
+is scored again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a training step in few launches: sums of gradients, and the record of which runs are still finite."""
+"""The end of a training step in few launches: sums of gradients, and which runs have finite losses and gradients."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def _block_sums(
 
 
 def block_sums(tensors: Sequence[Tensor]) -> Tensor:
-    """Divide the rows of tensors (r, p) into blocks, and return the sums of all blocks of each run, (r, parts).
+    """Cut each row of tensors (r, p) into blocks of columns, and return the sum of each block, (r, parts).
 
-    The tensors may have different p. They must be contiguous.
+    Row i belongs to run i. The blocks of all tensors are concatenated. The tensors may have different p. They must be
+    contiguous.
     """
     runs = len(tensors[0])
     tuned = launch_settings("block sums", 0, 0, torch.float32, runs)
@@ -66,15 +67,16 @@ def _record(
 def record(
     values: Tensor, sums: Tensor, last: Tensor, total: Tensor, alive: Tensor, diverged_at: Tensor, step: Tensor
 ) -> None:
-    """Add the terms of a step to the sums for the log, and record which runs are still finite.
+    """Add the loss terms of a step to `total`, from which the log is written, and record which runs are still finite.
 
     Args:
         values: The terms of each run, (r, terms).
-        sums: Partial sums of the gradient of each run, (r, parts). A run with a non-finite total is not finite.
+        sums: Partial sums of the gradient of each run, (r, parts). A run is finite if the sum of
+            its parts and all its terms are finite.
         last: Receives the terms of the runs that were finite before this step, (r, terms).
         total: The sums of `last` over steps, (r, terms), which are updated.
         alive: Whether each run is finite, (r,), which is updated.
-        diverged_at: Receives the step for the runs that are no longer finite, (r,).
+        diverged_at: Receives the step for the runs that become non-finite in this step, (r,).
         step: The number of steps so far, as a tensor on the device.
     """
     runs, terms = values.shape

@@ -80,7 +80,7 @@ def array_shape(path: Path, key: str) -> tuple[int, ...]:
 def read_array(path: Path, key: str, shape: tuple[int, ...], kinds: str) -> Array:
     """Read a complete array, after checking its shape and type.
 
-    `kinds` contains the numpy kinds that are allowed, which are "i", "u" or "f".
+    `kinds` is a string of the allowed numpy kinds "i", "u" and "f". For example, "iu" allows all integers.
     """
     with open_array(path, key) as found:
         expect(path, f"shape of {key!r}", shape, found.shape)

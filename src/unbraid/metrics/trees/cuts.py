@@ -1,8 +1,8 @@
 """Search for the best of all cuts of a node. Histograms over bins exclude most cuts from the search.
 
 A histogram holds one int64 per bin: the number of rows, shifted left by `shift` bits, plus the sum of their fixed-point
-residuals. With 10,000 rows, each residual is rounded to 2^-46 of the sum of the absolute values of all residuals. Sums
-of such fixed-point numbers are exact in any order, so the best cut depends neither on the bins nor on the order of
+residuals. With 10,000 rows, each residual is rounded to a multiple of 2^-46 times the sum of the absolute residuals.
+Sums of such fixed-point numbers are exact in any order, so the best cut depends neither on the bins nor on the order of
 additions.
 
 A node has W rows, whose residuals have the sum S. A cut with w rows and the sum s on its left lowers the squared error
@@ -76,7 +76,9 @@ def best_cut_between_bins(node: Node, columns: Columns, perm: Array, left: Array
         for b in range(offset[f], offset[f + 1]):
             left[b] = below
             w, s = unpack_sum(below, shift)
-            if gain_exceeds(w, s, W, S, bar):  # false if one side of the cut is empty, because both terms are then 0
+            if gain_exceeds(
+                w, s, W, S, bar
+            ):  # false if one side of the cut is empty: `gain_exceeds` then compares 0 with 0
                 value = gain(w, s, W, S)
                 if value > best:
                     best, rank, position, bar = value, u, np.int64(columns.start[b + f]), value * SLACK
@@ -149,7 +151,7 @@ def may_hold_better_cut(
 ) -> Number:
     """Return whether a cut inside bin b of column f might have a gain above `bar`.
 
-    The sums are computed first, because the loop that compares them then vectorises.
+    The sums are computed in a separate loop, so that the loop with the comparisons can be vectorised.
     """
     order, where, packed, shift = columns.order[f], node.where, node.packed, node.shift
     begin, end = columns.start[b + f], columns.start[b + f + 1]
