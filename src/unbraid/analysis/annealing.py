@@ -109,12 +109,11 @@ def train_with_snapshots(
 ) -> Iterator[Snapshot]:
     """Train runs together and yield copies of them at the steps in `at`."""
     stack = Stack(specs, data, builder, threads=thread_count(len(specs), data.device))
-    with progress("training", at[-1]) as report:
+    with progress("training", at[-1], quiet) as report:
         for step in at:
             while stack.step < step:
                 stack.advance()
-                if not quiet:
-                    report(stack.step, f"{len(specs)} runs together")
+                report(stack.step, f"{len(specs)} runs together")
             for divergence in stack.divergences():
                 seed = specs[divergence.member].seed
                 got = f"{divergence.term} that is not finite at step {divergence.step} with seed {seed}"

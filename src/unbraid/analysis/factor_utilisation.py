@@ -139,11 +139,10 @@ class FactorTraining:
     def run(self, at: Sequence[int], quiet: bool) -> Iterator[tuple[int, dict[str, float]]]:
         """Train, and yield the step and its quantities at each step of `at`."""
         errors: list[Tensor] = []
-        with progress(f"training seed {self.seed}", at[-1]) as report:
+        with progress(f"training seed {self.seed}", at[-1], quiet) as report:
             for step in range(1, at[-1] + 1):
                 errors = [*errors[1 - TAIL :], self.step(step)]
-                if not quiet:
-                    report(step, "")
+                report(step)
                 if step in at:
                     kl = self.encoder(torch.ones(1, len(self.standardise.names), device=self.data.device)).kl()[0]
                     yield step, self._quantities(step, kl.tolist(), float(torch.stack(errors).mean()))

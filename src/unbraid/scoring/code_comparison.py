@@ -21,7 +21,7 @@ from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka,
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.tables import html_table, wide_table
 from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.reconstruction import decoding_error
@@ -161,8 +161,8 @@ def compare_codes(
     index = draw_examples(dataset, examples, seed)
     if len(index) < MIN_EXAMPLES:
         raise UserError(f"A comparison of codes needs at least {MIN_EXAMPLES} examples. Got {len(index)} instead.")
-    with progress("comparing", len(runs) + len(pairs)) as report:
-        return _compare_pairs(pairs, runs, dataset, index, ignore_progress if quiet else report)
+    with progress("comparing", len(runs) + len(pairs), quiet) as report:
+        return _compare_pairs(pairs, runs, dataset, index, report)
 
 
 def _compare_pairs(

@@ -25,7 +25,7 @@ from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.spec import method_name
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
 
@@ -203,7 +203,7 @@ def appearance_table(
     for name in dict.fromkeys(run.spec.data for run in runs):
         learn, test = (load_data(part, device, quiet) for part in (name, held_out_name(name)))
         members = [run for run in runs if run.spec.data == name]
-        with (no_progress if quiet else progress)("evaluating", len(members)) as report_progress:
+        with progress("evaluating", len(members), quiet) as report_progress:
             for done, run in enumerate(members):
                 report_progress(done, run.label)
                 scores[run.id] = read_or_evaluate(run, learn, test, settings)

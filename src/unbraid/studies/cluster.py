@@ -20,7 +20,7 @@ import torch
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
 from unbraid.runtime.files import make_folder, resolve_path
-from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, finish_study, write_study_file
 from unbraid.studies.planned import PlannedRun
@@ -199,7 +199,7 @@ def run_cluster(
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
         steps = sum(run.spec.steps for run in planned)
-        report = ignore_progress if quiet else contexts.enter_context(progress("study", steps))
+        report = contexts.enter_context(progress("study", steps, quiet))
         study = ClusterStudy(ray, settings, shared, StudyProgress(report, len(planned)))
         contexts.callback(study.cancel)
         study.check_resources()
