@@ -17,7 +17,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
-from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.examples import decoded_images, start_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, encode_population, output_folder
 from unbraid.runs.folder import RunFolder
@@ -71,9 +71,7 @@ def traverse_pair(
     check_decoder(run)
     source = run_data(run, data, run.device)
     folder = output_folder(run, out)
-    check_drawable(source)
-    chosen = middle_example(source) if example is None else example
-    source.factors([chosen])  # raises an error if there is no such example
+    chosen = start_example(source, example)
     return write_picture(folder / "pair.png", draw_pair(decode_pair(run, source, chosen, pair, span, columns), source))
 
 
