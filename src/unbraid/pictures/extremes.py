@@ -60,7 +60,7 @@ def draw_extremes(
     if not chosen or any(not isinstance(name, str) for name in factors):
         raise UserError("A sheet of extremes needs runs with scores and the names of two factors, such as x,y.")
     rows = []
-    for _, group in groupby(chosen, lambda extreme: _row_of(*extreme)):
+    for _, group in groupby(chosen, _row_of):
         panels = []
         for end, value, run in group:
             check_decoder(run)
@@ -72,6 +72,7 @@ def draw_extremes(
     return write_picture(out, place_below_each_other(rows))
 
 
-def _row_of(end: str, value: float, run: Run) -> tuple[str, str, str]:
+def _row_of(extreme: Extreme) -> tuple[str, str, str]:
     """Return what the runs of one row have in common."""
+    end, _, run = extreme
     return run.spec.data, method_name(run.spec.method), end
