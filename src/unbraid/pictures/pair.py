@@ -13,7 +13,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
+from unbraid.data.dataset import FactorData, factor_index
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
@@ -191,9 +191,7 @@ def codes_and_factors(
 
     If `controls` is None, the codes may have any number of columns.
     """
-    for name in factors:
-        if name not in data.names:
-            raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
+    columns = [factor_index(data, name) for name in factors]
     index = draw_examples(data, ROWS, 0)
     codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
     if controls is not None and codes.shape[1] != controls:
@@ -201,7 +199,7 @@ def codes_and_factors(
             f"To choose controls by factors, a run must have one column of codes per control. {run.label} has "
             f"{codes.shape[1]} columns and {controls} controls instead. Choose two controls by index, such as 0,1."
         )
-    return codes, FactorTable.of(data, index).select([data.names.index(name) for name in factors])
+    return codes, FactorTable.of(data, index).select(columns)
 
 
 def falling_controls(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ class RunList(list["Run"]):
 
     def _repr_html_(self) -> str:
         shared = shared_sentence([run.spec for run in self])
-        return html_table(COLUMNS, run_rows(self)) + (f"<p>{html.escape(shared)}</p>" if shared else "")
+        return html_table(COLUMNS, run_rows(self), [shared] if shared else [])
 
 
 def run_rows(runs: Sequence[Run]) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
@@ -73,8 +72,7 @@ class CodeComparison(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         columns = self.columns()
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in self.sentences())
-        return html_table(list(columns), list(zip(*columns.values(), strict=True))) + notes
+        return html_table(list(columns), zip(*columns.values(), strict=True), self.sentences())
 
 
 class EncodedExamples(NamedTuple):

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
+from unbraid.data.dataset import FactorData, factor_index
 from unbraid.data.loading import load_data
 from unbraid.data.moving import MOVES, MovedImages
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError
 from unbraid.metrics.protocol import Array, Values, score_versions
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import read_sweep_positions, write_results
@@ -81,8 +81,7 @@ class AppearanceSettings:
         Continuous factors and the movements of moved images are returned as real numbers instead of bins.
         """
         for name in self.perspective or ():
-            if name not in data.names:
-                raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
+            factor_index(data, name)  # raises an error if there is no such factor
         names = PERSPECTIVE_FACTORS if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
         exact = data.factor_values(rows).cpu().numpy() if data.continuous else None
