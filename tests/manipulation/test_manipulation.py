@@ -22,7 +22,7 @@ from unbraid.manipulation.adversarial_training import N_PATTERNS, AdversarialTra
 from unbraid.manipulation.networks import FixedEncoderPair, Manipulation, PairFamilies, rotated_copy, rotation_matrix
 from unbraid.manipulation.recipes import RECIPES, fill_recipe
 from unbraid.manipulation.settings import FactorStandardiser, choose_planes, factor_strengths, fill_settings
-from unbraid.runtime.progress import ignore_progress
+from unbraid.runtime import progress
 
 
 def test_pattern_table_matches_the_network() -> None:
@@ -124,13 +124,12 @@ def test_interrupted_training_resumes_to_the_same_file(tmp_path: Path, monkeypat
             raise Interrupted
 
     out = tmp_path / "interrupted.safetensors"
-    monkeypatch.setattr(modification, "ignore_progress", raise_after_five_steps)
-    with pytest.raises(Interrupted):
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(progress, "ignore_progress", raise_after_five_steps)
         modify(discs(), out=out, **settings)
     assert not out.exists()
     checkpoint = out.with_suffix(".checkpoint")
     assert json.loads(safetensors.safe_open(checkpoint, "pt").metadata()["unbraid"])["step"] == 4
-    monkeypatch.setattr(modification, "ignore_progress", ignore_progress)
     with pytest.raises(UserError, match="made with seed = 0"):
         modify(discs(), out=out, **settings, seed=1)
     steps: list[int] = []

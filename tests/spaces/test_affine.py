@@ -6,7 +6,6 @@ import importlib
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import scipy.linalg
 import torch
@@ -154,31 +153,12 @@ def test_a_singular_map_has_no_inverse() -> None:
         assert affine.inverse(kind(3 * torch.randn(500, 6))).isfinite().all()
 
 
-def test_decomposition_recovers_the_parameters() -> None:
-    """This holds for angles in (-pi, pi)."""
-    gamma = torch.randn(200, 6, dtype=torch.float64)
-    gamma[:, 0] = (2 * torch.rand(200, dtype=torch.float64) - 1) * 3.1
-    found = affine.decompose(affine.affine_decomposed(gamma))
-    expected = torch.cat([gamma[:, :2], gamma[:, 2:4].exp(), gamma[:, 4:]], 1)
-    assert torch.allclose(found, expected)
-
-
-def test_decomposition_composes_to_the_original_map() -> None:
-    """The product of the rotation, shear and scaling matrices equals the original. The maps include reflections."""
-    matrix = torch.randn(200, 2, 3, dtype=torch.float64)
-    for (alpha, m, sx, sy, tx, ty), expected in zip(affine.decompose(matrix).tolist(), matrix.numpy(), strict=True):
-        rotation = np.array([[math.cos(alpha), -math.sin(alpha)], [math.sin(alpha), math.cos(alpha)]])
-        composed = rotation @ np.array([[1, m], [0, 1]]) @ np.diag([sx, sy])
-        np.testing.assert_allclose(np.c_[composed, [tx, ty]], expected, rtol=1e-9, atol=1e-12)
-
-
 @all_kinds
 def test_gradients_equal_finite_differences(kind: Callable[[Tensor], Tensor]) -> None:
     gamma = (0.3 * torch.randn(2, 6, dtype=torch.float64)).requires_grad_()
     points = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda g, p: affine.transform_points(kind(g), p), (gamma, points))
     assert torch.autograd.gradcheck(lambda g: affine.inverse(kind(g)), (gamma,))
-    assert torch.autograd.gradcheck(lambda g: affine.decompose(kind(g)), (gamma,))
 
 
 @all_kinds

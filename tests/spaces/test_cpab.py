@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from oracles import cpab as oracle
+from oracles.cpab_exact import integrate_exactly
 from unbraid.spaces import cpab
 from unbraid.spaces.cpab import Tessellation, field_matrices, find_cells, integrate, velocity
-from unbraid.spaces.cpab_exact import integrate_exactly
 
 SEED_MODEL, CELEBA = Tessellation(2, 4), Tessellation(4, 4)  # the tessellations of the VITAE paper
 

@@ -85,16 +85,11 @@ def growth(
     Raises:
         UserError: If `moments` is out of range, the data are not images with labelled factors, or training diverges.
     """
-    if not 1 <= moments <= steps:
-        requirement = "The 'moments' parameter must be between 1 and the number of steps."
-        reject(requirement, f"{moments} for {steps} steps", "Use another number.")
-    source = load_data(data, quiet=quiet)
-    if len(source.shape) != 3 or not source.names:
-        reject("The data must be images with labelled factors.", source.name, "Choose other data.")
+    at = recorded_steps(steps, moments)
+    source = load_labelled_images(data, quiet)
     choice = RunDefaults.choose(source, net)
     specs = [choice.spec(method, seed=seed, steps=steps, **spec) for seed in seeds]
     check_specs(specs[:1], source, choice.builder)
-    at = np.linspace(0, steps, moments + 1).round().astype(int)[1:].tolist()
     index, few = draw_examples(source, EXAMPLES, 0), draw_examples(source, shown, 1)
     lines: list[dict[str, Any]] = []
     images = [source.batch(few)]
@@ -105,17 +100,32 @@ def growth(
     return Result(summary, draw_growth(summary, images), summary_text(summary))
 
 
+def recorded_steps(steps: int, moments: int) -> list[int]:
+    """Return the evenly spaced steps at which quantities are recorded. The last one is the last step."""
+    if not 1 <= moments <= steps:
+        requirement = "The 'moments' parameter must be between 1 and the number of steps."
+        reject(requirement, f"{moments} for {steps} steps", "Use another number.")
+    return [int(step) for step in np.linspace(0, steps, moments + 1).round()[1:]]
+
+
+def load_labelled_images(data: str | FactorData, quiet: bool) -> FactorData:
+    """Load a dataset. Raise a UserError if it is not one of images with labelled factors."""
+    source = load_data(data, quiet=quiet)
+    if len(source.shape) != 3 or not source.names:
+        reject("The data must be images with labelled factors.", source.name, "Choose other data.")
+    return source
+
+
 def train_with_snapshots(
     specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder, at: Sequence[int], quiet: bool = False
 ) -> Iterator[Snapshot]:
     """Train runs together and yield copies of them at the steps in `at`."""
     stack = Stack(specs, data, builder, threads=thread_count(len(specs), data.device))
-    with progress("training", at[-1]) as report:
+    with progress("training", at[-1], quiet) as report:
         for step in at:
             while stack.step < step:
                 stack.advance()
-                if not quiet:
-                    report(stack.step, f"{len(specs)} runs together")
+                report(stack.step, f"{len(specs)} runs together")
             for divergence in stack.divergences():
                 seed = specs[divergence.member].seed
                 got = f"{divergence.term} that is not finite at step {divergence.step} with seed {seed}"

@@ -94,13 +94,7 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If the table has no unsupervised scores, no metrics or too few runs.
     """
-    rows = columns_with_values(table, UNSUPERVISED)
-    if not rows:
-        wanted = ", ".join(UNSUPERVISED.values())
-        reject(f"One of these columns must have values: {wanted}.", "none of them", "Score the runs with udr.")
-    columns = score_columns(table, metrics)
-    summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    summary, figure = correlate_with_metrics(table, UNSUPERVISED, metrics, "Score the runs with udr.")
     typical = summary["correlation"].abs().median()
     text = f"The median absolute rank correlation between unsupervised scores and metrics is {typical:.2f}. "
     return Result(summary, figure, text + strongest_pair(summary))
@@ -130,19 +124,29 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
     Raises:
         UserError: If the table has no accuracies of downstream tasks, no metrics or too few runs.
     """
-    rows = columns_with_values(table, TASKS)
-    if not rows:
-        wanted = ", ".join(TASKS.values())
-        remedy = "Score the runs with downstream_lr."
-        reject(f"One of these columns must have values: {wanted}.", "none of them", remedy)
-    columns = score_columns(table, metrics)
-    summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    summary, figure = correlate_with_metrics(table, TASKS, metrics, "Score the runs with downstream_lr.")
     efficient = summary["first"].str.endswith("efficiency")
     parts = ((summary[~efficient], "accuracy"), (summary[efficient], "statistical efficiency"))
     phrases = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
     text = f"The median rank correlation of metrics is {' and '.join(phrases)}. "
     return Result(summary, figure, text + strongest_pair(summary))
+
+
+def correlate_with_metrics(
+    table: DataFrame, given: dict[str, str], metrics: Sequence[str] | None, remedy: str
+) -> tuple[DataFrame, Figure]:
+    """Return the rank correlations of those of the given columns that have values with metrics, and their heat maps.
+
+    Raise a UserError, which ends with `remedy`, if none of the given columns has values.
+    """
+    rows = columns_with_values(table, given)
+    if not rows:
+        wanted = ", ".join(given.values())
+        reject(f"One of these columns must have values: {wanted}.", "none of them", remedy)
+    columns = score_columns(table, metrics)
+    summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
+    figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    return summary, figure
 
 
 def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -14,10 +13,9 @@ from pandas import DataFrame
 from torch import Tensor, nn
 
 from unbraid.analysis import plots
-from unbraid.analysis.annealing import LEGEND, draw_images
-from unbraid.analysis.results_table import Result, reject
+from unbraid.analysis.annealing import LEGEND, draw_images, load_labelled_images, recorded_steps
+from unbraid.analysis.results_table import Result
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.manipulation.settings import FactorStandardiser
 from unbraid.nets.vae import PairBuilder
@@ -96,15 +94,10 @@ def utilisation(
     Raises:
         UserError: If `moments` is out of range, or if the data are not images with factors.
     """
-    if not 1 <= moments <= steps:
-        requirement = "The 'moments' parameter must be between 1 and the number of steps."
-        reject(requirement, f"{moments} for {steps} steps", "Use another number.")
-    source = load_data(data, quiet=quiet)
-    if len(source.shape) != 3 or not source.names:
-        reject("The data must be images with labelled factors.", source.name, "Choose other data.")
+    at = recorded_steps(steps, moments)
+    source = load_labelled_images(data, quiet)
     choice = RunDefaults.choose(source, net, likelihood)
     examples = draw_examples(source, shown, 1)
-    at = np.linspace(0, steps, moments + 1).round().astype(int)[1:].tolist()
     lines: list[dict[str, Any]] = []
     images = [source.batch(examples)]
     for seed in seeds:
@@ -139,11 +132,10 @@ class FactorTraining:
     def run(self, at: Sequence[int], quiet: bool) -> Iterator[tuple[int, dict[str, float]]]:
         """Train, and yield the step and its quantities at each step of `at`."""
         errors: list[Tensor] = []
-        with progress(f"training seed {self.seed}", at[-1]) as report:
+        with progress(f"training seed {self.seed}", at[-1], quiet) as report:
             for step in range(1, at[-1] + 1):
                 errors = [*errors[1 - TAIL :], self.step(step)]
-                if not quiet:
-                    report(step, "")
+                report(step)
                 if step in at:
                     kl = self.encoder(torch.ones(1, len(self.standardise.names), device=self.data.device)).kl()[0]
                     yield step, self._quantities(step, kl.tolist(), float(torch.stack(errors).mean()))

@@ -96,6 +96,19 @@ def columns_with_values(table: DataFrame, columns: dict[str, str]) -> dict[str, 
     return {name: column for name, column in columns.items() if column in table and table[column].notna().any()}
 
 
+def scored_rows(
+    table: DataFrame, metrics: Sequence[str] | None, minimum: int = 2, datasets: int = 1
+) -> tuple[DataFrame, dict[str, str]]:
+    """Return the rows of runs with at least 2 seeds, and the columns of their scores (see `score_columns`).
+
+    Raise the errors of `check_table` and `check_enough_runs`.
+    """
+    columns = score_columns(table, metrics)
+    rows = check_table(table, columns.values(), seeds=2, datasets=datasets)
+    check_enough_runs(rows, columns.values(), minimum)
+    return rows, columns
+
+
 def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
     """Check a table and return its keys and the given columns, with NaN in place of values that are not finite.
 

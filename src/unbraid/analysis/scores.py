@@ -13,11 +13,9 @@ from unbraid.analysis import plots
 from unbraid.analysis.results_table import (
     Array,
     Result,
-    check_enough_runs,
-    check_table,
     quartiles,
-    score_columns,
     score_name,
+    scored_rows,
     sign,
 )
 
@@ -40,9 +38,7 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
-    columns = score_columns(table, metrics)
-    rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), minimum=2)
+    rows, columns = scored_rows(table, metrics)
     summary = quartiles_by_metric(rows, columns, ["data", "method"])
     summary = add_extremes(summary, rows, columns, ["data", "method"])
     good = summary["median"] * summary["metric"].map(sign)
@@ -77,9 +73,7 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
-    columns = score_columns(table, metrics)
-    rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), minimum=2)
+    rows, columns = scored_rows(table, metrics)
     summary = quartiles_by_metric(rows, columns, BY_STRENGTH)
     groups = [part for _, part in rows.groupby(["data", "method"])]
     chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
@@ -110,9 +104,7 @@ def distributions(table: DataFrame, metrics: Sequence[str] | None = None) -> Res
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
-    columns = score_columns(table, metrics)
-    rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), minimum=2)
+    rows, columns = scored_rows(table, metrics)
     summary = add_extremes(quartiles_by_metric(rows, columns, BY_STRENGTH), rows, columns, BY_STRENGTH)
     within = (
         (summary["high"] - summary["low"]).groupby([summary["data"], summary["metric"], summary["method"]]).median()

@@ -15,11 +15,9 @@ from unbraid.analysis.results_table import (
     SETTING,
     Array,
     Result,
-    check_enough_runs,
-    check_table,
     reject,
-    score_columns,
     score_name,
+    scored_rows,
     sign,
     spearman,
 )
@@ -68,9 +66,7 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If there are no scores, or if there are fewer than 2 seeds, datasets or settings.
     """
-    columns = score_columns(table, metrics)
-    rows = check_table(table, columns.values(), seeds=2, datasets=2)
-    check_enough_runs(rows, columns.values(), minimum=2)
+    rows, columns = scored_rows(table, metrics, datasets=2)
     if rows.groupby(SAME_SETTING).ngroups < 2:
         reject("There must be at least 2 settings to choose from.", "one", "Add a method or a strength.")
     cube = ScoreCube.of(rows, columns)

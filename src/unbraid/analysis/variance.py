@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import SETTING, Result, check_enough_runs, check_table, score_columns, score_name
+from unbraid.analysis.results_table import SETTING, Result, score_name, scored_rows
 
 PANEL_TITLES = {"objective": "objective alone", "setting": "objective and strength"}
 
@@ -42,9 +42,7 @@ def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
-    columns = score_columns(table, metrics)
-    rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), minimum=3)
+    rows, columns = scored_rows(table, metrics, minimum=3)
     lines = []
     for data, part in rows.groupby("data", sort=False):
         for metric, column in columns.items():

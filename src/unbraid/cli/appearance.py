@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.runtime.tables import wide_table
 
@@ -35,8 +35,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_only, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.printing import to_csv
 from unbraid.cli.values import MAX_EXAMPLES, file_to_write, path, whole_number
 from unbraid.errors import UserError
@@ -42,8 +42,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--csv", type=file_to_write, metavar="FILE", help="also write the scores to a CSV file")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead of tables")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

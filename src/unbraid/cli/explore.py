@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_trust_and_root, parse_and_run
 from unbraid.cli.values import path, whole_number
 
 
@@ -27,8 +27,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         "--best", type=whole_number(0, 1000), default=4, help="number of runs shown in detail, with their decoders [4]"
     )
     add_device(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

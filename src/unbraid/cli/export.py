@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import path
 
 EXPORTS = ("onnx", "torch")
@@ -21,8 +21,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the files [RUN/exported]")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
 from unbraid.runtime.tables import table
@@ -40,8 +40,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -77,10 +77,11 @@ def add_quiet(parser: Arguments) -> None:
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
-def add_trust(parser: Arguments) -> None:
-    """Add the flag --trust."""
+def add_trust_and_root(parser: Arguments) -> None:
+    """Add the flags --trust and --root of commands that open runs and their data."""
     text = "run code that the folder names: methods and networks that are not part of unbraid"
     parser.add_argument("--trust", action="store_true", help=text)
+    add_root(parser)
 
 
 def add_device(parser: Arguments) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import argument_type, file_to_write, finite_number, parse_integers, path, whole_number
 from unbraid.runtime.tables import wide_table
 
@@ -43,7 +43,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     picture = "also draw three puzzles of the dataset of the first run in this PNG file"
     parser.add_argument("--picture", type=file_to_write, metavar="FILE", help=picture)
     parser.add_argument("--json", action="store_true", help="print all accuracies as JSON instead of a table")
-    for add in (add_device, add_quiet, add_trust, add_root):
+    for add in (add_device, add_quiet, add_trust_and_root):
         add(parser)
     return parse_and_run(parser, arguments, run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import RUNS_HELP, Parser, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import RUNS_HELP, Parser, add_only, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import file_to_write, path, whole_number
 from unbraid.metrics import METRICS
 
@@ -29,8 +29,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         "--no-score", action="store_true", help="do not compute missing scores; show stored scores only"
     )
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

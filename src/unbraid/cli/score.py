@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.printing import to_csv
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
@@ -62,8 +62,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
     parser.add_argument("--csv", type=file_to_write, metavar="FILE", help="also write all scores to a CSV file")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_trust_and_root, parse_and_run
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
 
@@ -33,8 +33,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print the ranking as JSON instead of a table")
     add_quiet(parser)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_root, add_trust
+from unbraid.cli.parser import Parser, add_trust_and_root
 from unbraid.cli.values import file_to_write, path
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ def add_sheet_flags(parser: Parser, file: str) -> None:
     parser.add_argument("--all", action="store_true", help=every)
     out = f"file to write [{file} in the first folder]"
     parser.add_argument("--out", type=file_to_write, metavar="PNG", help=out)
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
 
 
 def load_sheet_runs(options: Any, without: str = "") -> list[Run]:

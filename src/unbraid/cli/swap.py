@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_trust_and_root, parse_and_run
 from unbraid.cli.values import argument_type, parse_integers, path, whole_number
 
 
@@ -37,8 +37,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=whole_number(), default=0, help=seed)
     parser.add_argument("--data", help="dataset of the examples, such as mnist?part=test [that of the runs]")
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_trust_and_root, parse_and_run
 from unbraid.cli.values import argument_type, file_to_write, finite_number, path, whole_number
 from unbraid.errors import UserError
 
@@ -60,8 +60,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     sheet = "draw all runs in this one file; with --pair and --extremes, latents are flipped to the same direction"
     parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
-    add_trust(parser)
-    add_root(parser)
+    add_trust_and_root(parser)
     return parse_and_run(parser, arguments, run)
 
 

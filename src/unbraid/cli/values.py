@@ -74,7 +74,7 @@ def whole_number(low: int = 0, high: int = MAX_NUMBER) -> Callable[[str], int]:
     return argument_type(parse)
 
 
-def finite_number(low: float = -math.inf) -> Callable[[str], float]:
+def finite_number(low: float) -> Callable[[str], float]:
     """Return an argparse type for finite numbers of at least `low`.
 
     >>> finite_number(low=0)("1e-4")
@@ -87,8 +87,7 @@ def finite_number(low: float = -math.inf) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and value >= low):
-            least = "" if low == -math.inf else f" of at least {low:g}"
-            raise UserError(f"must be a finite number{least}. Got {text!r} instead")
+            raise UserError(f"must be a finite number of at least {low:g}. Got {text!r} instead")
         return value
 
     return argument_type(parse)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unbraid.accel.capture import supports_kernels
-from unbraid.errors import UserError
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.noise import Noise
 
 if TYPE_CHECKING:
@@ -305,6 +305,13 @@ class BinaryImages(FactorData):
     def _pixels(self, index: Tensor) -> Tensor:
         bit = torch.arange(8, dtype=torch.uint8, device=self.device)
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, *self.shape)
+
+
+def factor_index(data: FactorData, name: str) -> int:
+    """Return the column of a factor, or raise a UserError if the dataset has no factor of this name."""
+    if name not in data.names:
+        raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
+    return data.names.index(name)
 
 
 def _integer_tensor(values: object, what: str) -> Tensor:

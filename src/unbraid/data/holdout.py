@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.data.dataset import FactorData, factor_index
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 SIDES = ("training", "heldout")
@@ -179,9 +179,7 @@ def _parse_condition(data: FactorData, text: str) -> Condition:
             f"Write holdout={'|'.join(SPLITS)}, or FACTOR:VALUE or FACTOR:FIRST-LAST for each factor, joined by +, "
             f"such as holdout=shape:0+x:4-7. Got {text!r} instead."
         )
-    if name not in data.names:
-        raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
-    column, low, high = data.names.index(name), int(first), int(last or first)
+    column, low, high = factor_index(data, name), int(first), int(last or first)
     if not low <= high < data.sizes[column]:
         raise UserError(
             f"The values of '{name}' in the option 'holdout' must be between 0 and {data.sizes[column] - 1}, in "

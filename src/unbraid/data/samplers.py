@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.data.dataset import FactorData, factor_index
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 
@@ -34,9 +34,7 @@ class CorrelatedSampler:
                 f"To correlate factors, a dataset must have one example for each combination of factor values. "
                 f"{data.name} does not."
             )
-        for name in parts[:2]:
-            if name not in data.names:
-                raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
+        first, second = factor_index(data, parts[0]), factor_index(data, parts[1])
         if parts[0] == parts[1]:
             raise UserError(f"The option 'correlate' must name two different factors. Got {parts[0]} twice instead.")
         try:
@@ -45,7 +43,7 @@ class CorrelatedSampler:
             spread = math.nan
         if not 0 < spread < math.inf:
             raise UserError(f"The spread of a correlation must be finite and > 0. Got {parts[2]!r} instead.")
-        return cls(data, data.names.index(parts[0]), data.names.index(parts[1]), spread)
+        return cls(data, first, second, spread)
 
     def probabilities(self, factors: Int[Tensor, "n k"]) -> Float[Tensor, " n"]:
         """Return the joint probability of the two correlated factors in each row, float64 of shape (n,)."""

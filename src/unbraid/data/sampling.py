@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
+from unbraid.data.dataset import FactorData, factor_index
 from unbraid.data.samplers import SubsetSampler
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 
@@ -165,7 +165,7 @@ def pairs_sharing(data: FactorData, noise: Noise, n: int, *, shared: Sequence[st
     """
     keep = torch.zeros_like(data.grid[0], dtype=torch.bool)
     for name in shared:
-        keep = keep | (torch.arange(len(data.sizes), device=data.device) == _factor_index(data, name))
+        keep = keep | (torch.arange(len(data.sizes), device=data.device) == factor_index(data, name))
     factors = _draw_factors(data, noise, n)
     changed = (~keep).expand(n, -1)
     return _make_pairs(data, factors, torch.where(changed, _draw_factors(data, noise, n), factors), changed)
@@ -318,7 +318,7 @@ def _draw_columns(noise: Noise, weights: Float[Tensor, "n m"]) -> Int[Tensor, " 
 
 def _free_factors(data: FactorData, fixed: Sequence[str] | None) -> list[int]:
     """Return the indices of the factors that have several values and are not fixed."""
-    excluded = [_factor_index(data, name) for name in (data.categorical if fixed is None else fixed)]
+    excluded = [factor_index(data, name) for name in (data.categorical if fixed is None else fixed)]
     free = [j for j, size in enumerate(data.sizes) if j not in excluded and size > 1]
     if not free:
         raise UserError(
@@ -334,9 +334,3 @@ def _check_k(k: int, data: FactorData) -> int:
             f"The number k of changed factors must be 1 to {len(data.sizes)} for {data.name}. Got {k} instead."
         )
     return k
-
-
-def _factor_index(data: FactorData, name: str) -> int:
-    if name not in data.names:
-        raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
-    return data.names.index(name)

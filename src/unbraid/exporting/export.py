@@ -90,13 +90,11 @@ def _write_parts(parts: list[ExportPart], format: str, quiet: bool) -> tuple[dic
     """Return the contents and the descriptions of the files, both by file name. Each file is compared with the run."""
     contents: dict[str, bytes] = {}
     about: dict[str, Any] = {}
-    with progress("exporting", 2 * len(parts)) as report:
+    with progress("exporting", 2 * len(parts), quiet) as report:
         for i, part in enumerate(parts):
-            if not quiet:
-                report(2 * i, f"writing the {part.name}")
+            report(2 * i, f"writing the {part.name}")
             content, read = FORMATS[format](part)
-            if not quiet:
-                report(2 * i + 1, f"checking the {part.name}")
+            report(2 * i + 1, f"checking the {part.name}")
             file = f"{part.name}.{'onnx' if format == 'onnx' else 'pt2'}"
             contents[file] = content
             about[file] = {**part.describe(), "sha256": hashlib.sha256(content).hexdigest(),

@@ -5,7 +5,6 @@ It writes checkpoints, from which an interrupted call resumes.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from unbraid.runs.folder import Log
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime import provenance
 from unbraid.runtime.files import expand_user, make_folder
-from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.signals import DeferredSignals, deferred_signals
 
 LOG_EVERY = 100  # steps per record of the log
@@ -129,11 +128,7 @@ def modify(
     make_folder(path.parent)
     training = AdversarialTraining(loaded, settings)
     with deferred_signals() as signals:
-        with (
-            contextlib.nullcontext(ignore_progress)
-            if quiet
-            else progress(f"manipulating {loaded.name}", steps) as update_progress
-        ):
+        with progress(f"manipulating {loaded.name}", steps, quiet) as update_progress:
             log = train_to_end(training, path.with_suffix(".checkpoint"), checkpoint_every, update_progress, signals)
         write_result(training, path, log)
     return path

@@ -75,17 +75,15 @@ def as_codes(codes: Codes, name: str = "Codes", *, columns: int = 1) -> Float[np
     return table.astype(np.float64)
 
 
-def as_factors(factors: Factors, name: str = "Factors", *, columns: int = 1) -> Int[np.ndarray, "n k"]:
-    """Return the factors as int64, or raise a `UserError` if they are invalid or have fewer than `columns` columns.
+def as_factors(factors: Factors, name: str) -> Int[np.ndarray, "n k"]:
+    """Return the factors as int64, or raise a `UserError`, which calls them `name`, if they are invalid.
 
     Floating-point arrays are accepted if all their values are integers.
 
-    >>> as_factors([[0.0, 1.0], [1.0, 0.0]]).dtype
+    >>> as_factors([[0.0, 1.0], [1.0, 0.0]], "Labels").dtype
     dtype('int64')
     """
     table = check_table(factors, name)
-    if table.shape[1] < columns:
-        raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass more factors.")
     check_integers(table, name)
     return table.astype(np.int64)
 

@@ -120,9 +120,15 @@ def place_side_by_side(panels: list[Image.Image]) -> Image.Image:
 def place_in_rows(panels: Sequence[Image.Image], across: int) -> Image.Image:
     """Return one picture with the panels in rows of `across` panels on white."""
     rows = [place_side_by_side(list(panels[i : i + across])) for i in range(0, len(panels), across)]
-    height = sum(row.height for row in rows) + GAP * (len(rows) - 1)
-    canvas, top = Image.new("RGB", (max(row.width for row in rows), height), "white"), 0
-    for row in rows:
-        canvas.paste(row, (0, top))
-        top += row.height + GAP
+    return place_below_each_other(rows)
+
+
+def place_below_each_other(rows: Sequence[Image.Image]) -> Image.Image:
+    """Return one picture with all rows below each other on white."""
+    height = sum(picture.height for picture in rows) + GAP * (len(rows) - 1)
+    canvas = Image.new("RGB", (max(picture.width for picture in rows), height), "white")
+    top = 0
+    for picture in rows:
+        canvas.paste(picture, (0, top))
+        top += picture.height + GAP
     return canvas

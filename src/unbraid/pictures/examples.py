@@ -42,6 +42,17 @@ def check_drawable(data: FactorData) -> None:
         )
 
 
+def start_example(data: FactorData, example: int | None) -> int:
+    """Return the index of the example to start from, which is the one in the middle if `example` is None.
+
+    Raise a UserError if examples cannot be shown as images, or if there is no such example.
+    """
+    check_drawable(data)
+    chosen = middle_example(data) if example is None else example
+    data.factors([chosen])  # raises an error if there is no such example
+    return chosen
+
+
 def example_images(data: FactorData, index: Tensor) -> list[Tensor]:
     """Return the examples at `index` as images (c, h, w) with values in [0, 1]."""
     check_drawable(data)

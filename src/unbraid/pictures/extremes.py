@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from PIL import Image
-
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
-from unbraid.pictures.comparison import GAP, add_title, place_side_by_side
-from unbraid.pictures.examples import check_drawable, middle_example
+from unbraid.pictures.comparison import add_title, place_below_each_other, place_side_by_side
+from unbraid.pictures.examples import start_example
 from unbraid.pictures.images import write_picture
 from unbraid.pictures.pair import decode_pair, draw_pair
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments
@@ -62,31 +60,19 @@ def draw_extremes(
     if not chosen or any(not isinstance(name, str) for name in factors):
         raise UserError("A sheet of extremes needs runs with scores and the names of two factors, such as x,y.")
     rows = []
-    for _, group in groupby(chosen, lambda extreme: _row_of(*extreme)):
+    for _, group in groupby(chosen, _row_of):
         panels = []
         for end, value, run in group:
             check_decoder(run)
             source = data[run.spec.data].to(run.device)
-            check_drawable(source)
-            start = middle_example(source) if example is None else example
-            source.factors([start])  # raises an error if there is no such example
+            start = start_example(source, example)
             grid = draw_pair(decode_pair(run, source, start, factors, span, columns, align=True), source)
             panels.append(add_title(grid, f"{end} {metric} {value:.3f}\n{run.label}"))
         rows.append(place_side_by_side(panels))
     return write_picture(out, place_below_each_other(rows))
 
 
-def _row_of(end: str, value: float, run: Run) -> tuple[str, str, str]:
+def _row_of(extreme: Extreme) -> tuple[str, str, str]:
     """Return what the runs of one row have in common."""
+    end, _, run = extreme
     return run.spec.data, method_name(run.spec.method), end
-
-
-def place_below_each_other(rows: Sequence[Image.Image]) -> Image.Image:
-    """Return one picture with all rows below each other on white."""
-    height = sum(picture.height for picture in rows) + GAP * (len(rows) - 1)
-    canvas = Image.new("RGB", (max(picture.width for picture in rows), height), "white")
-    top = 0
-    for picture in rows:
-        canvas.paste(picture, (0, top))
-        top += picture.height + GAP
-    return canvas

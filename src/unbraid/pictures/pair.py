@@ -13,11 +13,11 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
+from unbraid.data.dataset import FactorData, factor_index
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
-from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.examples import decoded_images, start_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, encode_population, output_folder
 from unbraid.runs.folder import RunFolder
@@ -71,9 +71,7 @@ def traverse_pair(
     check_decoder(run)
     source = run_data(run, data, run.device)
     folder = output_folder(run, out)
-    check_drawable(source)
-    chosen = middle_example(source) if example is None else example
-    source.factors([chosen])  # raises an error if there is no such example
+    chosen = start_example(source, example)
     return write_picture(folder / "pair.png", draw_pair(decode_pair(run, source, chosen, pair, span, columns), source))
 
 
@@ -194,9 +192,7 @@ def codes_and_factors(
 
     If `controls` is None, the codes may have any number of columns.
     """
-    for name in factors:
-        if name not in data.names:
-            raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
+    columns = [factor_index(data, name) for name in factors]
     index = draw_examples(data, ROWS, 0)
     codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
     if controls is not None and codes.shape[1] != controls:
@@ -204,7 +200,7 @@ def codes_and_factors(
             f"To choose controls by factors, a run must have one column of codes per control. {run.label} has "
             f"{codes.shape[1]} columns and {controls} controls instead. Choose two controls by index, such as 0,1."
         )
-    return codes, FactorTable.of(data, index).select([data.names.index(name) for name in factors])
+    return codes, FactorTable.of(data, index).select(columns)
 
 
 def falling_controls(

@@ -13,7 +13,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.pictures.comparison import add_title, place_in_rows, place_side_by_side, reconstructions
-from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.examples import check_drawable, decoded_images, start_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, decode_traversal, draw_grid
 from unbraid.runs.prior import prior_latents
@@ -132,9 +132,7 @@ def draw_traversals(
     panels = []
     for run, title in zip(runs, titles or [run.label for run in runs], strict=True):
         source = run_data(run, data, run.device)
-        check_drawable(source)
-        chosen = middle_example(source) if example is None else example
-        source.factors([chosen])  # raises an error if there is no such example
+        chosen = start_example(source, example)
         traversal = decode_traversal(run, source, chosen, positions).as_images(source)
         panels.append(add_title(draw_grid(traversal, tile_scale(traversal.decoded.shape[3])), title))
     return write_picture(out, place_in_rows(panels, math.ceil(math.sqrt(len(panels)))))

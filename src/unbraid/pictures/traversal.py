@@ -18,7 +18,7 @@ from unbraid.errors import UserError
 from unbraid.methods.traversal import RowLabel
 from unbraid.nets.any_model import evaluation_mode
 from unbraid.pictures.any_model import Adapter, as_images, warn_if_not_pixels
-from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.examples import decoded_images, start_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
 from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
@@ -202,9 +202,7 @@ def _decode_from_data(run: Run, data: str | FactorData | None, example: int | No
     """Return a function that takes positions and returns the decoded traversal of a run on a dataset."""
     check_decoder(run)
     source = run_data(run, data, run.device)
-    check_drawable(source)
-    chosen = middle_example(source) if example is None else example
-    source.factors([chosen])  # raises an error if there is no such example
+    chosen = start_example(source, example)
     return lambda positions: decode_traversal(run, source, chosen, positions).as_images(source)
 
 

@@ -23,7 +23,7 @@ from unbraid.reasoning.stored_curves import Curve, add_curves, curve_key, read_c
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import ProgressCallback, no_progress, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import load_datasets, scorable_runs
 
@@ -117,7 +117,7 @@ def abstract_reasoning(
     wanted = list(_representations(trained, datasets, settings, reference))
     curves = read_curves(folder, len(settings.measured_steps()))
     missing = [one for one in wanted if one.key not in curves]
-    with (no_progress if quiet else progress)("reasoning", settings.steps * len(missing)) as report:
+    with progress("reasoning", settings.steps * len(missing), quiet) as report:
         done = 0
         for group in _groups(missing):
             found = _group_curves(group, datasets[group[0].data], panels[group[0].data], settings, report, done)

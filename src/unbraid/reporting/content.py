@@ -34,7 +34,7 @@ from unbraid.reporting.runs_table import (
 from unbraid.reporting.truth import renderer_spec
 from unbraid.runs.run import Run
 from unbraid.runtime import provenance
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__
 
@@ -114,7 +114,7 @@ def report_content(
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}
-    with (no_progress if quiet else progress)("describing runs", max(best, 1)) as report_progress:
+    with progress("describing runs", max(best, 1), quiet) as report_progress:
         for i, run in enumerate(best_of_each_dataset(listed)[:best]):
             report_progress(i, run.label)
             add_detail(rows[run.id], run, datasets[run.spec.data], weights if embed else None)

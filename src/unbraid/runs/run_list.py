@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unbraid.runs.labels import run_labels, shared_sentence
@@ -18,12 +17,9 @@ COLUMNS = ("run", "settings", "state", "last logged values")
 class RunList(list["Run"]):
     """A list of runs. It is an ordinary list, which notebooks show as a table with one row per run."""
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        super().__init__(runs)
-
     def _repr_html_(self) -> str:
         shared = shared_sentence([run.spec for run in self])
-        return html_table(COLUMNS, run_rows(self)) + (f"<p>{html.escape(shared)}</p>" if shared else "")
+        return html_table(COLUMNS, run_rows(self), [shared] if shared else [])
 
 
 def run_rows(runs: Sequence[Run]) -> list[list[str]]:

@@ -92,18 +92,19 @@ def no_progress(label: str, total: float) -> Iterator[ProgressCallback]:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: float) -> Iterator[ProgressCallback]:
+def progress(label: str, total: float, quiet: bool = False) -> Iterator[ProgressCallback]:
     """Show the progress of a job on standard error, or in the output of a notebook, inside this context.
 
     Args:
         label: Short description of the job.
         total: The amount of work at which the job is complete.
+        quiet: Whether to show nothing.
 
     Yields:
         The function to call with the amount of work done so far.
     """
-    show = _progress_bar if sys.stderr.isatty() else _notebook_bar if in_notebook() else _progress_lines
-    with show(label, total) as report:
+    bar = _progress_bar if sys.stderr.isatty() else _notebook_bar if in_notebook() else _progress_lines
+    with (no_progress if quiet else bar)(label, total) as report:
         yield report
 
 

@@ -57,8 +57,8 @@ def wide_table(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[A
     return "\n\n".join(texts)
 
 
-def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Format a table as HTML, for notebooks. All texts are escaped.
+def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]], notes: Iterable[str] = ()) -> str:
+    """Format a table as HTML, for notebooks, with one paragraph for each note below it. All texts are escaped.
 
     >>> html_table(["run", "mig"], [["a<b", 0.5]])
     '<table><thead><tr><th>run</th><th>mig</th></tr></thead><tbody><tr><td>a&lt;b</td><td>0.500</td></tr></tbody></table>'
@@ -66,5 +66,5 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]], caption: st
     head = "".join(f"<th>{html.escape(text)}</th>" for text in header)
     lines = ["".join(f"<td>{html.escape(format_cell(value))}</td>" for value in row) for row in rows]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    below = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"

@@ -13,7 +13,7 @@ from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
 from unbraid.metrics.arrays import as_codes
 from unbraid.metrics.labels import as_labels
 from unbraid.metrics.protocol import Array, Protocol, Rows, identity_digest, resolve_metric_names, sample_description
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 
 
 def score_arrays(
@@ -60,7 +60,7 @@ def score_arrays(
     as_codes(codes)
     values, is_continuous = prepare_factors(factors, names, continuous, discrete, words)
     rows, metric_names = protocol.rows(codes, values, is_continuous), resolve_metric_names(metrics)
-    with (no_progress if quiet else progress)("scoring", len(metric_names)) as report:
+    with progress("scoring", len(metric_names), quiet) as report:
         outcome = rows.score(metric_names, protocol.seed, lambda name: report(metric_names.index(name), name))
     scored = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
     for name, reason in outcome.errors.items():

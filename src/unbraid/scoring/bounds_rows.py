@@ -9,7 +9,7 @@ import numpy as np
 
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.protocol import Protocol, Rows, Selection
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
@@ -94,7 +94,7 @@ def bounds_rows(
     Each row has the keys `label`, `bound` ("perfect" or "noise") and one key ``metric.key`` for each score.
     """
     rows: dict[str, dict[str, Any]] = {}
-    with (no_progress if quiet else progress)("ceilings and floors", 2 * len(names) * len(samples)) as report:
+    with progress("ceilings and floors", 2 * len(names) * len(samples), quiet) as report:
         done = 0
 
         def count_metric(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
@@ -21,7 +20,7 @@ from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka,
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.tables import html_table, wide_table
 from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.reconstruction import decoding_error
@@ -73,8 +72,7 @@ class CodeComparison(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         columns = self.columns()
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in self.sentences())
-        return html_table(list(columns), list(zip(*columns.values(), strict=True))) + notes
+        return html_table(list(columns), zip(*columns.values(), strict=True), self.sentences())
 
 
 class EncodedExamples(NamedTuple):
@@ -161,8 +159,8 @@ def compare_codes(
     index = draw_examples(dataset, examples, seed)
     if len(index) < MIN_EXAMPLES:
         raise UserError(f"A comparison of codes needs at least {MIN_EXAMPLES} examples. Got {len(index)} instead.")
-    with progress("comparing", len(runs) + len(pairs)) as report:
-        return _compare_pairs(pairs, runs, dataset, index, ignore_progress if quiet else report)
+    with progress("comparing", len(runs) + len(pairs), quiet) as report:
+        return _compare_pairs(pairs, runs, dataset, index, report)
 
 
 def _compare_pairs(

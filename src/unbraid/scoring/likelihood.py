@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.runtime.progress import progress
 
 SAMPLES_PER_BATCH = 8_192  # maximum number of samples that are decoded together
 
@@ -79,7 +78,7 @@ def likelihood_bounds(
     weights = []
     chunk = max(1, SAMPLES_PER_BATCH // samples)
     zero = torch.tensor(0, device=run.device)
-    with contextlib.nullcontext(ignore_progress) if quiet else progress("bounding", len(rows)) as report:
+    with progress("bounding", len(rows), quiet) as report:
         for step, part in enumerate(rows.to(data.device).split(chunk)):
             report(step * chunk)
             noise = Noise.from_seed(zero + seed, zero + step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +79,7 @@ class ScoreRows(list[Row]):
 
     def _repr_html_(self) -> str:
         columns = self.columns()
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in self.sentences())
-        return html_table(list(columns), list(zip(*columns.values(), strict=True))) + notes
+        return html_table(list(columns), zip(*columns.values(), strict=True), self.sentences())
 
 
 def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> dict[str, list[Any]]:

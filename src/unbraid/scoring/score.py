@@ -17,7 +17,7 @@ from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.arguments import explain_unknown_arguments
-from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.scoring.arrays import score_arrays
 from unbraid.scoring.rows import ScoreRows
 
@@ -228,9 +228,8 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
     from unbraid.scoring.tasks import ProgressCounter, run_tasks
 
     errors: dict[str, str] = {}
-    with progress("scoring", sum(len(task.names) for task in tasks)) as report:
-        counter = ProgressCounter(ignore_progress if quiet else report)
-        for task, outcome in run_tasks(tasks, jobs, counter):
+    with progress("scoring", sum(len(task.names) for task in tasks), quiet) as report:
+        for task, outcome in run_tasks(tasks, jobs, ProgressCounter(report)):
             task.scorer.add_outcome(task.kind, outcome)
             if named or not task.scorer.records:
                 outcome.values_or_raise()

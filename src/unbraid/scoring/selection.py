@@ -105,11 +105,10 @@ def select(
     runs = scorable_runs(runs, data, trust, only)
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
-    with progress("ranking", len(runs)) as report:
-        on_progress = ignore_progress if quiet else report
+    with progress("ranking", len(runs), quiet) as report:
         for group in [[run] for run in runs] if by == "pipe" else group_runs(runs, within):
             dataset = datasets[group[0].spec.data].to(group[0].device)
-            ranking = GroupRanking(group, dataset, draw_examples(dataset, examples, seed), seed, on_progress, len(rows))
+            ranking = GroupRanking(group, dataset, draw_examples(dataset, examples, seed), seed, report, len(rows))
             for run, (value, count) in zip(group, ranking.rank(by, method, examples), strict=True):
                 rows.append({**describe_run(run), by: value, "informative": count})
     return ScoreRows(sorted(rows, key=lambda row: -row[by]), [run.spec for run in runs])

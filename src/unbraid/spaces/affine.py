@@ -91,19 +91,6 @@ def inverse(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
     return inverted
 
 
-def decompose(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 6"]:
-    r"""Return the rotation, shear, scales and translation :math:`(\alpha, m, s_x, s_y, t_x, t_y)` of invertible maps.
-
-    .. math:: \alpha = \operatorname{atan2}(A_{21}, A_{11}), \quad m = \frac{A_{11} A_{12} + A_{21} A_{22}}{\det A},
-        \quad s_x = \sqrt{A_{11}^2 + A_{21}^2}, \quad s_y = \frac{\det A}{s_x}
-
-    If a map is a reflection, :math:`s_y` is negative.
-    """
-    a, b, tx, c, d, ty = matrix.flatten(-2).unbind(-1)
-    det, sx = determinant(matrix), torch.hypot(a, c)
-    return torch.stack([torch.atan2(c, a), (a * b + c * d) / det, sx, det / sx, tx, ty], -1)
-
-
 def transform_points(matrix: Float[Tensor, "b 2 3"], points: Float[Tensor, "*b1 n 2"]) -> Float[Tensor, "b n 2"]:
     """Apply affine maps to points, in full precision on every device.
 

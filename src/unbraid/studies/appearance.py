@@ -15,17 +15,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData
+from unbraid.data.dataset import FactorData, factor_index
 from unbraid.data.loading import load_data
 from unbraid.data.moving import MOVES, MovedImages
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError
 from unbraid.metrics.protocol import Array, Values, score_versions
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.spec import method_name
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
 
@@ -81,8 +81,7 @@ class AppearanceSettings:
         Continuous factors and the movements of moved images are returned as real numbers instead of bins.
         """
         for name in self.perspective or ():
-            if name not in data.names:
-                raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
+            factor_index(data, name)  # raises an error if there is no such factor
         names = PERSPECTIVE_FACTORS if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
         exact = data.factor_values(rows).cpu().numpy() if data.continuous else None
@@ -203,7 +202,7 @@ def appearance_table(
     for name in dict.fromkeys(run.spec.data for run in runs):
         learn, test = (load_data(part, device, quiet) for part in (name, held_out_name(name)))
         members = [run for run in runs if run.spec.data == name]
-        with (no_progress if quiet else progress)("evaluating", len(members)) as report_progress:
+        with progress("evaluating", len(members), quiet) as report_progress:
             for done, run in enumerate(members):
                 report_progress(done, run.label)
                 scores[run.id] = read_or_evaluate(run, learn, test, settings)

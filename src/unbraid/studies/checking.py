@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
 from unbraid.runs.spec import registry_name
-from unbraid.studies.planned import PlannedRun, replace_spec
+from unbraid.studies.planned import PlannedRun, replace_spec, runs_by_dataset
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import fields_from_data
 from unbraid.training.schedule import group_by_stack_key
@@ -25,7 +24,7 @@ def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> li
     """
     trainable: list[PlannedRun] = []
     reasons: dict[str, str] = {}
-    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+    for name, group in runs_by_dataset(planned):
         try:
             data = load_data(name, quiet=True)
         except (UserError, OSError) as error:

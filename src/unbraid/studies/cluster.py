@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ import torch
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
 from unbraid.runtime.files import make_folder, resolve_path
-from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, finish_study, write_study_file
-from unbraid.studies.planned import PlannedRun
+from unbraid.studies.planned import PlannedRun, runs_by_dataset
 from unbraid.studies.run_scores import unfinished_runs
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, claim_stack, study_stacks
@@ -119,7 +118,7 @@ class ClusterStudy:
         if self.settings.device == "cpu" or torch.cuda.is_available():
             yield from study_stacks(planned, self.settings)
             return
-        for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+        for name, group in runs_by_dataset(planned):
             for runs in self.result(self.remote_functions["stacks"](list(group), self.settings)):
                 yield StudyStack(runs, cached_data(name, "cpu"), resolve_net(runs[0].spec.net)[1])
 
@@ -200,7 +199,7 @@ def run_cluster(
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
         steps = sum(run.spec.steps for run in planned)
-        report = ignore_progress if quiet else contexts.enter_context(progress("study", steps))
+        report = contexts.enter_context(progress("study", steps, quiet))
         study = ClusterStudy(ray, settings, shared, StudyProgress(report, len(planned)))
         contexts.callback(study.cancel)
         study.check_resources()

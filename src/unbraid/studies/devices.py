@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from unbraid.accel.devices import check_device
 from unbraid.errors import UserError
-from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.progress import progress
 from unbraid.runtime.workers import worker_pool
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
@@ -44,9 +43,11 @@ def train_on_devices(
         delayed(run_study)(part, replace(settings, device=device, scored=False), True)
         for part, device in zip(parts, devices, strict=False)
     ]
-    shown: Any = no_progress if quiet else progress
     try:
-        with shown(f"training on {len(tasks)} devices", len(tasks)) as report, worker_pool(len(tasks)) as pool:
+        with (
+            progress(f"training on {len(tasks)} devices", len(tasks), quiet) as report,
+            worker_pool(len(tasks)) as pool,
+        ):
             for done, _ in enumerate(pool(tasks), 1):
                 report(done)
     except TerminatedWorkerError as error:

@@ -81,14 +81,13 @@ class GroupScoring:
         The UDR of a group is computed again if runs with new seeds have been added. Other scores are computed once.
         """
         groups = list(seed_groups(self.out, ids)) if self.names else []
-        with progress("comparing seeds", len(groups)) as report_progress:
+        with progress("comparing seeds", len(groups), quiet) as report_progress:
             done = 0
             for name, members in groupby(groups, lambda group: group[0].spec.data):
                 data = load_data(name, self.device, quiet=True)
                 index = torch.as_tensor(self.protocol.sample_indices(len(data)), device=data.device)
                 for group in members:
-                    if not quiet:
-                        report_progress(done, f"settings, now {name}")
+                    report_progress(done, f"settings, now {name}")
                     self.score_group(group, data, index)
                     done += 1
         single = [group[0] for group in groups if len(group) == 1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
-from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.studies.group_scores import GroupScoring
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
@@ -55,7 +55,7 @@ def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: boo
     make_folder(settings.out)
     steps = sum(run.spec.steps for run in planned)
     with ExitStack() as contexts:
-        report = ignore_progress if quiet else contexts.enter_context(progress("study", steps))
+        report = contexts.enter_context(progress("study", steps, quiet))
         study_progress = StudyProgress(report, len(planned))
         scoring = contexts.enter_context(BackgroundScoring(settings))
         waiting = []

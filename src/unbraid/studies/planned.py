@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from unbraid.methods import Method
@@ -57,6 +58,11 @@ class PlannedRun:
     def facts(self) -> dict[str, Any]:
         """Return all properties by which a run can be selected: its position in the study, and fields of its spec."""
         return {**self.position(), "variant": self.variant, **self.spec.flat()}
+
+
+def runs_by_dataset(planned: Iterable[PlannedRun]) -> Iterator[tuple[str, Iterator[PlannedRun]]]:
+    """Group consecutive runs of a study, in its order, by the names of their datasets."""
+    return groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data)
 
 
 Study = Callable[[], Iterator[PlannedRun]]

@@ -16,7 +16,7 @@ from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
-from unbraid.studies.planned import PlannedRun, replace_spec
+from unbraid.studies.planned import PlannedRun, replace_spec, runs_by_dataset
 from unbraid.studies.settings import StudySettings
 from unbraid.training.schedule import group_by_stack_key, group_small_stacks, max_runs_in_stack, split_into_stacks
 from unbraid.training.train import RunDefaults
@@ -40,7 +40,7 @@ class StudyStack:
 
 def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
     """Yield the stacks of a study, ordered by dataset. Each is as large as the memory of the device allows."""
-    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+    for name, group in runs_by_dataset(planned):
         data = load_data(name, settings.device)
         runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
         for alike in group_by_stack_key(runs, lambda run: run.spec):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -204,9 +204,7 @@ def train(
     """
     check_log(log, out)
     check_device(str(device))
-    methods, all_seeds = as_methods(method), seed_list(seeds)
-    single = isinstance(learning_rate, str) or not isinstance(learning_rate, Iterable)
-    rates: list[Any] = [learning_rate] if single else list(cast(Iterable[float], learning_rate))
+    methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
@@ -224,6 +222,11 @@ def train(
         specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
         retrain=retrain, save_data=save_data, on_log=on_log,
     )  # fmt: skip
+
+
+def rate_list(rates: float | Iterable[float] | None) -> list[Any]:
+    """Return one learning rate, or several, as a list. `RunSpec` checks their values."""
+    return [rates] if isinstance(rates, str) or not isinstance(rates, Iterable) else list(rates)
 
 
 def seed_list(seeds: int | Iterable[int]) -> list[int]:

@@ -134,17 +134,11 @@ def dense_input_gradient(
 
 
 @kernel
-def _dense_weight_gradient(
-    X: tl.tensor, G: tl.tensor, OUT: tl.tensor, BIAS: tl.tensor, P: tl.tensor, B: tl.constexpr, K: tl.constexpr,
-    N: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr, HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
-    BK: tl.constexpr,
-) -> None:  # fmt: skip
-    n = tl.program_id(1).to(tl.int64)
-    across: tl.constexpr = (N + TN - 1) // TN
-    k = tl.program_id(0) // across * TM + tl.arange(0, TM)
-    c = tl.program_id(0) % across * TN + tl.arange(0, TN)
-    X += n * B * KX
-    G += n * B * NG
+def weight_gradient_tile(
+    X: tl.tensor, G: tl.tensor, k: tl.tensor, c: tl.tensor, B: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr,
+    HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Return rows k and columns c of a weight gradient, (TM, TN), and columns c of the bias gradient, (TN,)."""
     acc = tl.zeros((TM, TN), tl.float32)
     total = tl.zeros((TN,), tl.float32)
     for start in range(0, B, BK):
@@ -156,6 +150,20 @@ def _dense_weight_gradient(
             g = g.to(tl.bfloat16)
         acc = tl.dot(tl.trans(x), g, acc)
         total += tl.sum(g.to(tl.float32), 0)
+    return acc, total
+
+
+@kernel
+def _dense_weight_gradient(
+    X: tl.tensor, G: tl.tensor, OUT: tl.tensor, BIAS: tl.tensor, P: tl.tensor, B: tl.constexpr, K: tl.constexpr,
+    N: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr, HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+    BK: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    across: tl.constexpr = (N + TN - 1) // TN
+    k = tl.program_id(0) // across * TM + tl.arange(0, TM)
+    c = tl.program_id(0) % across * TN + tl.arange(0, TN)
+    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK)
     tl.store(OUT + n * P + k[:, None] * N + c[None, :], acc, mask=(k < K)[:, None] & (c < N)[None, :])
     if tl.program_id(0) < across:
         tl.store(BIAS + n * P + c, total, mask=c < N)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unbraid.accel.adam import Adam
 from unbraid.accel.kernels.adam import corrections, load_state, scalars, store_update
-from unbraid.accel.kernels.dense import fit_tiles
+from unbraid.accel.kernels.dense import fit_tiles, weight_gradient_tile
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
@@ -25,23 +25,11 @@ def _dense_adam(
     across: tl.constexpr = (N + TN - 1) // TN
     k = tl.program_id(0) // across * TM + tl.arange(0, TM)
     c = tl.program_id(0) % across * TN + tl.arange(0, TN)
-    X += n * B * KX
-    G += n * B * NG
     alive = tl.load(ALIVE + n) != 0
     at = n * P + k[:, None] * N + c[None, :]
     ok = (k < K)[:, None] & (c < N)[None, :] & alive
     p, m1, m2 = load_state(ROW, M1, M2, at, ok)  # before the products, because the loads then overlap with them
-    acc = tl.zeros((TM, TN), tl.float32)
-    total = tl.zeros((TN,), tl.float32)
-    for start in range(0, B, BK):
-        m = start + tl.arange(0, BK)
-        x = tl.load(X + m[:, None] * KX + k[None, :], mask=(m < B)[:, None] & (k < KX)[None, :], other=0.0)
-        g = tl.load(G + m[:, None] * NG + c[None, :], mask=(m < B)[:, None] & (c < NG)[None, :], other=0.0)
-        if HALF:
-            x = x.to(tl.bfloat16)
-            g = g.to(tl.bfloat16)
-        acc = tl.dot(tl.trans(x), g, acc)
-        total += tl.sum(g.to(tl.float32), 0)
+    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK)
     rate = tl.load(RATE + n)
     c1, c2 = corrections(STEP, log1, log2)
     store_update(ROW, M1, M2, COPY, at, ok, p, m1, m2, acc, rate, c1, c2, rest1, rest2, epsilon)

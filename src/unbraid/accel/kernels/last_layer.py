@@ -20,13 +20,19 @@ OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # whether to return the output or a likel
 
 
 @kernel
-def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
-    """Return the negative log-likelihood of the target t given the output s, and its derivative with respect to s."""
+def _nll(t: tl.tensor, s: tl.tensor, ok: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
+    """Return the negative log-likelihood of the target t given the output s, and its derivative with respect to s.
+
+    Both are zero where `ok` is false.
+    """
     if KIND == 1:
         e = tl.exp(-tl.abs(s))
-        return tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e), tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
-    else:  # noqa: RET505 (Triton compiles one branch)
-        return 0.5 * (s - t) * (s - t), s - t
+        cost = tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e)
+        slope = tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
+    else:
+        cost = 0.5 * (s - t) * (s - t)
+        slope = s - t
+    return tl.where(ok, cost, 0.0), tl.where(ok, slope, 0.0)
 
 
 @kernel
@@ -52,6 +58,68 @@ def load_group_weights(
 
 
 @kernel
+def _add_pixel(
+    G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, u: tl.tensor, v: tl.tensor,
+    here: tl.tensor, below: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Add the products of the small pixels (i, j) and their weights to the blocks of row i and of the next row."""
+    x = load_pixel(G, b, i, j, live, h, M, PLAIN)
+    return tl.dot(x, u, here), tl.dot(x, v, below)
+
+
+@kernel
+def _program_groups(
+    B: tl.tensor, groups: tl.constexpr, GB: tl.constexpr, BM: tl.constexpr, RS: tl.constexpr
+) -> tl.tensor:
+    """Return the groups of blocks of a program, their samples and first blocks, and whether they exist, each (BM,)."""
+    r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
+    return r, r // groups, r % groups * GB, r < B * groups
+
+
+@kernel
+def _group_pixels(
+    n: tl.tensor, b: tl.tensor, j: tl.tensor, live: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr,
+    CR: tl.constexpr, NP: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Return where the pixels of the first row of groups of blocks are stored, and whether they exist, each (BM, NP).
+
+    The offsets are those in blocked images and, without the row of a pixel, in plain images. Blocks at the border
+    have pixels that exist in blocked images only.
+    """
+    g: tl.constexpr = h + 1
+    side: tl.constexpr = 2 * h
+    c = tl.arange(0, NP)
+    block = j[:, None] + (c // (4 * C))[None, :]
+    x2 = 2 * block + (c // C % 2)[None, :]
+    exists = live[:, None] & (block < g)
+    inside = exists & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
+    plain = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
+    blocked = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
+    return blocked, plain, exists, inside
+
+
+@kernel
+def _multiply_row(
+    G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, carry: tl.tensor,
+    u0: tl.tensor, v0: tl.tensor, u1: tl.tensor, v1: tl.tensor, u2: tl.tensor, v2: tl.tensor, u3: tl.tensor,
+    v3: tl.tensor, u4: tl.tensor, v4: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr,
+    GB: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Multiply row i of the small pixels. Return the blocks of row i, which include `carry`, and the next `carry`.
+
+    The latter is the part of the blocks of row i + 1 that these pixels contribute.
+    """
+    below = tl.zeros(carry.shape, tl.float32)
+    here, below = _add_pixel(G, b, i, j - 1, live, u0, v0, carry, below, h, M, PLAIN)
+    here, below = _add_pixel(G, b, i, j, live, u1, v1, here, below, h, M, PLAIN)
+    if GB == 4:
+        here, below = _add_pixel(G, b, i, j + 1, live, u2, v2, here, below, h, M, PLAIN)
+        here, below = _add_pixel(G, b, i, j + 2, live, u3, v3, here, below, h, M, PLAIN)
+        here, below = _add_pixel(G, b, i, j + 3, live, u4, v4, here, below, h, M, PLAIN)
+    return here, below
+
+
+@kernel
 def _image_conv_transpose4x4(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, T: tl.tensor, D: tl.tensor, LOSS: tl.tensor, SLOPES: tl.tensor,
     P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
@@ -64,79 +132,46 @@ def _image_conv_transpose4x4(
     """
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1
-    side: tl.constexpr = 2 * h
     GB: tl.constexpr = NP // (4 * C)
     groups: tl.constexpr = (g + GB - 1) // GB
-    span: tl.constexpr = h * h * M if PLAIN else (h + 2) * (h + 2) * M
     rows: tl.constexpr = (g + RS - 1) // RS
-    r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
-    part = tl.program_id(0) % RS
-    first = part * rows
-    b = r // groups
-    j = r % groups * GB
-    live = r < B * groups
+    first = tl.program_id(0) % RS * rows
+    r, b, j, live = _program_groups(B, groups, GB, BM, RS)
     c = tl.arange(0, NP)
-    block = j[:, None] + (c // (4 * C))[None, :]
-    py = c // (2 * C) % 2
-    G += n * B * span
+    G += n * B * (h * h * M if PLAIN else (h + 2) * (h + 2) * M)
     W += n * P
     u0, v0 = load_group_weights(W, 0, C, M, NP)
     u1, v1 = load_group_weights(W, 1, C, M, NP)
-    if GB == 4:
-        u2, v2 = load_group_weights(W, 2, C, M, NP)
-        u3, v3 = load_group_weights(W, 3, C, M, NP)
-        u4, v4 = load_group_weights(W, 4, C, M, NP)
-    x2 = 2 * block + (c // C % 2)[None, :]
-    exists = live[:, None] & (block < g)
-    inside = exists & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
-    target_offset = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
-    row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
+    u2, v2 = load_group_weights(W, 2, C, M, NP)
+    u3, v3 = load_group_weights(W, 3, C, M, NP)
+    u4, v4 = load_group_weights(W, 4, C, M, NP)
+    blocked, plain, exists, inside = _group_pixels(n, b, j, live, B, h, C, CR, NP)
     total = tl.zeros((BM, NP), tl.float32)
     slopes = tl.zeros((BM, NP), tl.float32)
     carry = tl.zeros((BM, NP), tl.float32)
     if RS > 1:
-        carry = tl.dot(load_pixel(G, b, first - 1, j - 1, live & (first <= h), h, M, PLAIN), v0, carry)
-        carry = tl.dot(load_pixel(G, b, first - 1, j, live & (first <= h), h, M, PLAIN), v1, carry)
-        if GB == 4:
-            carry = tl.dot(load_pixel(G, b, first - 1, j + 1, live & (first <= h), h, M, PLAIN), v2, carry)
-            carry = tl.dot(load_pixel(G, b, first - 1, j + 2, live & (first <= h), h, M, PLAIN), v3, carry)
-            carry = tl.dot(load_pixel(G, b, first - 1, j + 3, live & (first <= h), h, M, PLAIN), v4, carry)
+        _, carry = _multiply_row(G, b, first - 1, j, live & (first <= h), carry, u0, v0, u1, v1, u2, v2, u3, v3, u4, v4,
+                                 h, M, PLAIN, GB)  # fmt: skip
     for step in tl.range(0, rows, num_stages=ST):
         i = first + step
         here = live & (i < g) if g % RS != 0 else live
-        y2 = 2 * i + py
-        ok = here[:, None] & inside & ((y2 > 0) & (y2 <= side))[None, :]
-        at = T + target_offset + ((y2 - 1) * side)[None, :]
+        y2 = 2 * i + c // (2 * C) % 2
+        ok = here[:, None] & inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
+        at = T + plain + ((y2 - 1) * (2 * h))[None, :]
         if KIND != 0:
             target = tl.load(at, mask=ok, other=0.0)
-        x = load_pixel(G, b, i, j - 1, here, h, M, PLAIN)
-        acc = tl.dot(x, u0, carry)
-        carry = tl.dot(x, v0)
-        x = load_pixel(G, b, i, j, here, h, M, PLAIN)
-        acc = tl.dot(x, u1, acc)
-        carry = tl.dot(x, v1, carry)
-        if GB == 4:
-            x = load_pixel(G, b, i, j + 1, here, h, M, PLAIN)
-            acc = tl.dot(x, u2, acc)
-            carry = tl.dot(x, v2, carry)
-            x = load_pixel(G, b, i, j + 2, here, h, M, PLAIN)
-            acc = tl.dot(x, u3, acc)
-            carry = tl.dot(x, v3, carry)
-            x = load_pixel(G, b, i, j + 3, here, h, M, PLAIN)
-            acc = tl.dot(x, u4, acc)
-            carry = tl.dot(x, v4, carry)
+        acc, carry = _multiply_row(G, b, i, j, here, carry, u0, v0, u1, v1, u2, v2, u3, v3, u4, v4, h, M, PLAIN, GB)
         if BIASED:
             acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
         if KIND == 0:
             tl.store(at, acc, mask=ok)
         else:
-            cost, slope = _nll(target, acc, KIND)
-            slope = tl.where(ok, slope, 0.0)
-            total += tl.where(ok, cost, 0.0)
+            cost, slope = _nll(target, acc, ok, KIND)
+            total += cost
             slopes += slope
-            tl.store(D + row + i * (g * 4 * C), slope.to(D.dtype.element_ty), mask=here[:, None] & exists)
+            tl.store(D + blocked + i * (g * 4 * C), slope.to(D.dtype.element_ty), mask=here[:, None] & exists)
     if KIND != 0:
-        to = (n * B * groups + r) * RS + part
+        to = (n * B * groups + r) * RS + tl.program_id(0) % RS
         tl.store(LOSS + to, tl.sum(total, 1), mask=live)
         tl.store(SLOPES + to[:, None] * NP + c[None, :], slopes, mask=live[:, None])
 

@@ -80,7 +80,6 @@ def download_file(
     folder: Path,
     display: ProgressDisplay = no_progress,
     timeout: float = 30.0,
-    show_message: Callable[[str], None] = print_status,
 ) -> Path:
     """Download a file to `folder`, unless it is already there, and return its path.
 
@@ -94,7 +93,6 @@ def download_file(
         folder: Folder of the dataset.
         display: Shows progress.
         timeout: Maximum time in seconds during which a server may send nothing.
-        show_message: Called with status messages.
 
     Returns:
         The path of the complete file.
@@ -107,7 +105,7 @@ def download_file(
         return target
     make_folder(target.parent)
     waiting = f"another process is downloading to {folder}. Waiting for it to finish."
-    with lock(target.parent / ".lock", on_wait=lambda: show_message(waiting)):
+    with lock(target.parent / ".lock", on_wait=lambda: print_status(waiting)):
         for url in file.urls:
             try:
                 if not target.exists():

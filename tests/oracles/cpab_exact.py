@@ -1,4 +1,4 @@
-"""Accurate CPAB flows, which tests use as a reference for the integration in steps.
+"""Accurate CPAB flows, a reference for the integration in steps.
 
 Within each triangle, the path of a point has a closed form.
 """
