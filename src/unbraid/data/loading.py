@@ -31,7 +31,7 @@ def load_data(
     quiet: bool = False,
     root: str | Path | None = None,
 ) -> FactorData:
-    """Return a dataset on `device`. Load it first if `data` is a name, and convert it if it is not a dataset.
+    """Return `data` as a dataset on `device`. Names and paths are loaded, and arrays and torch datasets are converted.
 
     Progress is shown if loading takes more than two seconds.
 

@@ -1,4 +1,4 @@
-"""The graph of a decoder on a page.
+"""The graph of operators with which an HTML page runs a decoder in JavaScript.
 
 A graph is a list of nodes. A node is a dictionary with the operator `op`, the shape of the tensor that it computes, the
 list `in` of its inputs, and settings of the operator. An input is the index of an earlier node, or a list with one
@@ -19,7 +19,7 @@ from unbraid.reporting.weights import EXPLORE_HINT, WeightWriter
 Shape = tuple[int, ...]
 Number = int | float | bool
 Given = dict[str, Any]
-"""The arguments of an operator by the names of its schema."""
+"""The arguments of an operator. The keys are the names of the arguments in its PyTorch schema."""
 
 
 @dataclass(frozen=True)

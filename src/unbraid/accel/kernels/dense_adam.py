@@ -20,7 +20,10 @@ def _dense_adam(
     log1: tl.tensor, log2: tl.tensor, epsilon: tl.tensor, B: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
     KX: tl.constexpr, NG: tl.constexpr, HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Update the weights at the start of each row, and the bias from offset `bias` on."""
+    """Update the weights and the bias of one layer in each run.
+
+    Row n of ROW, M1, M2 and COPY is the state of run n. The weights are at its start, and the bias is at offset `bias`.
+    """
     n = tl.program_id(1).to(tl.int64)
     across: tl.constexpr = (N + TN - 1) // TN
     k = tl.program_id(0) // across * TM + tl.arange(0, TM)

@@ -30,7 +30,7 @@ class OwnData(FactorData):
     Attributes:
         values: `values[name][i]` is the original value of the factor `name` that the label i stands for. For a
             continuous factor it is the median of bin i.
-        source: Digest of the files that the data were read from. Empty for data that were passed as arrays.
+        source: Digest of the files that the data were read from. Empty for data that were passed as arrays or as a torch dataset.
     """
 
     values: dict[str, list[Label]]
@@ -38,7 +38,7 @@ class OwnData(FactorData):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the data were passed as arrays or as a torch dataset. Their name then does not load them again."""
+        """Whether the data were passed as arrays or as a torch dataset. Such data cannot be loaded again by name."""
         return not self.source
 
     @functools.cached_property
@@ -100,8 +100,8 @@ def from_arrays(
     """Make a dataset from arrays or tensors.
 
     If there is exactly one example for each combination of factor values, the examples are sorted so that the last
-    factor varies fastest. Otherwise their order does not change. Uint8 images that are already contiguous with shape
-    (n, c, h, w) are not copied.
+    factor varies fastest. Otherwise their order does not change. Contiguous uint8 images of shape (n, c, h, w) are not
+    copied, unless they must be sorted or moved to another device.
 
     Args:
         images: Images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, or vectors of shape (n, d).
@@ -118,8 +118,7 @@ def from_arrays(
         continuous: Names of continuous factors, as a list or separated by commas. The labels of a continuous factor are
             bins with nearly equal counts, and `factor_values` returns the original numbers.
         discrete: Names of factors whose values are classes. A factor that is named in neither argument is treated as
-            continuous if it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning then says
-            that it is.
+            continuous, with a warning, if it has many distinct values; see `unbraid.label_kinds.looks_continuous`.
         bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the examples.
 
