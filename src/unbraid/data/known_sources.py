@@ -106,7 +106,7 @@ def step_unevenness(codes: Float[Tensor, "n d"]) -> float:
 
 
 def largest_neighbour_angle(codes: Float[Tensor, "n d"]) -> float:
-    """Return the largest difference, in radians, between the true angles of examples whose codes are nearest neighbours.
+    """Return the largest difference in radians between the true angles of examples whose codes are nearest neighbours.
 
     `codes` contains the codes of n equally spaced angles of a full circle, in order. If the codes form a circle without
     folds, the result is 2 pi / n.

@@ -98,7 +98,7 @@ FIRST = f"rendered_chairs/a1/renders/image_000_p020_t{ANGLES[0]:03d}_r096.png"
         ),
         (
             {FIRST: b"no picture"},
-            "t011_r096.png must be a complete picture file. Reading it failed: its content is not a picture",
+            "t011_r096.png must be a complete picture file. Reading it failed: cannot identify image file.",
         ),
         ({FIRST: None}, "number of renderings of .* must be 124. Got 123"),
         (

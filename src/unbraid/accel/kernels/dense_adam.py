@@ -51,7 +51,7 @@ def dense_adam(
 
     Args:
         x: The input of the layer, (r, b, k).
-        g: The gradient with respect to x W + b, (r, b, n).
+        g: The gradient with respect to x W + bias, (r, b, n).
         state: The parameters, their first moments, their second moments and their copy, each (r, ...). Each row begins
             with the weights of the layer.
         shape: The padded shape (K, N) of the weights.

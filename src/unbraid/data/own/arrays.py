@@ -30,7 +30,8 @@ class OwnData(FactorData):
     Attributes:
         values: `values[name][i]` is the original value of the factor `name` that the label i stands for. For a
             continuous factor it is the median of bin i.
-        source: Digest of the files that the data were read from. Empty for data that were passed as arrays or as a torch dataset.
+        source: Digest of the files that the data were read from. Empty for data that were passed as arrays or as
+            a torch dataset.
     """
 
     values: dict[str, list[Label]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import tokenize
 import zipfile
 import zlib
@@ -45,10 +46,13 @@ def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of the message of a decoder's exception. Pillow's message would contain an address."""
-    if type(error).__name__ == "UnidentifiedImageError":
-        return "its content is not a picture of a known format"
-    return (str(error) or type(error).__name__).splitlines()[0]
+    """Return the first line of the message of an exception, without the addresses of objects.
+
+    >>> _reason(OSError("cannot identify image file <_io.BytesIO object at 0x7f27f5bf6200>"))
+    'cannot identify image file'
+    """
+    message = re.sub(r":? ?<[^<>]* at 0x[0-9a-fA-F]+>", "", str(error))
+    return (message or type(error).__name__).splitlines()[0]
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:
