@@ -3,9 +3,9 @@
 Constructors are left out, because what users pass to them must meet the library's own messages first.
 
 The import hook of jaxtyping decorates every function with `jaxtyping.jaxtyped`, which binds all arguments to the
-signature and checks them twice. That is most of the time of many tests. `use_fast_checks` replaces it by `checked`, which
-makes the same checks once: beartype alone for functions without array shapes, and beartype with one set of axis sizes
-for functions with them.
+signature and checks them twice. That takes more time than many functions. `use_fast_checks` replaces it by `checked`,
+which makes the same checks once: beartype alone for functions without array shapes, and beartype with one set of axis
+sizes for functions with them.
 """
 
 from __future__ import annotations
