@@ -18,6 +18,8 @@ from support.forked import ForkedPython, forked_python
 ROOT = Path(__file__).parents[1]
 TUTORIAL = ROOT / "docs" / "guides" / "tutorial.md"
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
+LESS_WORK = {"score": ["--train", "500", "--test", "250"], "report": ["--best", "1"]}
+"""Flags that the test adds to commands of the tutorial."""
 
 
 def relative(page: Path) -> str:
@@ -57,7 +59,8 @@ def test_python_examples_run(page: Path, tmp_path: Path, python: ForkedPython) -
 def test_tutorial_runs_in_order(tmp_path: Path, python: ForkedPython) -> None:
     assert len(commands(TUTORIAL)) >= 5
     for command in commands(TUTORIAL):
-        python.unbraid(shlex.split(command, comments=True)[1:], tmp_path)
+        _, name, *arguments = shlex.split(command, comments=True)
+        python.unbraid([name, *arguments, *LESS_WORK.get(name, [])], tmp_path)
     for block in code_blocks(TUTORIAL, "python"):
         python.run([block], tmp_path)
 
