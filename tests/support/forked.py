@@ -11,28 +11,42 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PARENT = """
-import json, os, sys
-import matplotlib, numpy, pandas, scipy.stats, sklearn, torch
+import gc, json, os, sys, traceback
+import matplotlib.figure, numba, numpy, pandas, scipy.stats, sklearn.linear_model, torch, torch._dynamo, torch.export
 import unbraid, unbraid.cli.dispatch
 from unbraid.scoring import tasks
+
 tasks.PARALLEL_SECONDS = float("inf")  # every core runs tests already
 for name in unbraid.__all__:
     getattr(unbraid, name)
+gc.freeze()  # so that programs do not copy the memory of the libraries
+
+
+def run(texts, folder, output):
+    os.chdir(folder)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    for text in texts:
+        exec(compile(text, "<example>", "exec"), {"__name__": "example"})
+
+
 for line in sys.stdin:
-    job = json.loads(line)
     child = os.fork()
     if not child:
-        break
+        status = 1
+        try:
+            run(**json.loads(line))
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)  # at once, without freeing all objects
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-else:
-    sys.exit()
-os.chdir(job["folder"])
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-os.dup2(output, 1)
-os.dup2(output, 2)
-for text in job["texts"]:
-    exec(compile(text, "<example>", "exec"), {"__name__": "example"})
 """
 COMMAND = "import sys\nfrom unbraid.cli.dispatch import main\nsys.exit(main({arguments!r}))"
 
