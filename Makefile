@@ -2,8 +2,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 READY := $(VENV)/.ready
-# Two test processes on two cores, each with one thread of arithmetic.
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+# Two test processes on two cores, each with one thread of arithmetic. Each begins with one half of the tests, so that the
+# tests of a file share fixtures, and the first to end takes tests from the other.
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 MINUTES ?= 5
 # An environment with the packages of the extras that `dev` leaves out. It uses the other packages of $(VENV).
 EXTRAS := $(VENV)/extras

@@ -1,8 +1,12 @@
-"""What is not collected: kernels, where Triton is not installed."""
+"""How functions are checked, set before any is imported, and what is not collected: kernels without Triton."""
 
 from __future__ import annotations
 
 import importlib.util
+
+from typecheck import use_fast_checks
+
+use_fast_checks()
 
 collect_ignore_glob = (
     []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,14 @@ from support.chromium import chromium, page
 from unbraid import data as datasets
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import ByteImages
+from unbraid.scoring import tasks
 
 __all__ = ["chromium", "page"]  # fixtures of browser tests
 
 if not torch.cuda.is_available():  # Triton reads this when it is first imported; without a GPU it interprets kernels
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+tasks.PARALLEL_SECONDS = math.inf  # every core runs tests already; the tests of worker processes change it
 
 hypothesis.settings.register_profile("unbraid", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.load_profile("unbraid")

@@ -7,18 +7,19 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from support.forked import ForkedPython, forked_python
+
 ROOT = Path(__file__).parents[1]
 TUTORIAL = ROOT / "docs" / "guides" / "tutorial.md"
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
-RUN_EACH = (
-    "import sys\nfor text in sys.argv[1:]:\n    exec(compile(text, '<example>', 'exec'), {'__name__': 'example'})"
-)
+LESS_WORK = {"score": ["--train", "500", "--test", "250"], "report": ["--best", "1", "--metrics", "mig"]}
+"""Flags that the test adds to commands of the tutorial."""
 
 
 def relative(page: Path) -> str:
@@ -37,27 +38,38 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if line.startswith("unbraid ")]
 
 
-def run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPython]:
+    with forked_python(tmp_path_factory.mktemp("python")) as python:
+        yield python
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    run([sys.executable, "-m", "generate", "--check"], ROOT / "docs")
+    command = [sys.executable, "-m", "generate", "--check"]
+    done = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p != TUTORIAL and code_blocks(p, "python")], ids=relative)
-def test_python_examples_run(page: Path, tmp_path: Path) -> None:
-    """Each example runs with names of its own; all run in one process, which imports libraries once."""
-    run([sys.executable, "-c", RUN_EACH, *code_blocks(page, "python")], tmp_path)
+def test_python_examples_run(page: Path, tmp_path: Path, python: ForkedPython) -> None:
+    """Each example runs with names of its own; those of one page run in one process."""
+    python.run(code_blocks(page, "python"), tmp_path)
 
 
-def test_tutorial_runs_in_order(tmp_path: Path) -> None:
+def test_tutorial_runs_in_order(tmp_path: Path, python: ForkedPython) -> None:
     assert len(commands(TUTORIAL)) >= 5
     for command in commands(TUTORIAL):
-        run([sys.executable, "-m", "unbraid", *shlex.split(command, comments=True)[1:]], tmp_path)
+        _, name, *arguments = shlex.split(command, comments=True)
+        python.unbraid([name, *arguments, *LESS_WORK.get(name, [])], tmp_path)
     for block in code_blocks(TUTORIAL, "python"):
-        run([sys.executable, "-c", block], tmp_path)
+        python.run([block], tmp_path)
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "import sys\nsys.exit(3)", "import os, signal\nos.kill(os.getpid(), 9)"])
+def test_an_example_that_fails_is_reported(text: str, tmp_path: Path, python: ForkedPython) -> None:
+    with pytest.raises(AssertionError, match=r"status -?[139]"):
+        python.run(["print(3)", text], tmp_path)
+    python.run(["print(3)"], tmp_path)
 
 
 class Parsed(Exception):

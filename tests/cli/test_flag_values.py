@@ -17,12 +17,18 @@ WORDS = sorted({flag_words([command, *line]) for command, lines in LINES.items()
 HUGE = "1" + 30 * "0"
 
 
+def own_flags(words: tuple[str, ...]) -> set[str]:
+    """The flags of a command, or those that `train` has for one method and not for the first."""
+    flags = {name for action in command_flags(words) for name in action.option_strings}
+    first = next(other for other in WORDS if other[0] == words[0])
+    return flags if words[0] != "train" or words == first else flags - own_flags(first)
+
+
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_no_flag_takes_two_dashes_as_its_value(words: tuple[str, ...], capsys: Capture) -> None:
-    for action in command_flags(words):
-        for name in action.option_strings:
-            line = error_line(capsys, *words, f"{name}=--")
-            assert f"The value of {name} must not be --" in line, words
+    for name in sorted(own_flags(words)):
+        line = error_line(capsys, *words, f"{name}=--")
+        assert f"The value of {name} must not be --" in line, words
 
 
 @pytest.mark.parametrize(

@@ -24,22 +24,23 @@ def written(folder: Path, table: DataFrame) -> Path:
     return folder
 
 
-def unbraid(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "unbraid", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for shift, status in ((0.0, 0), (0.03, 1)):
         folder = tmp_path / str(status)
         folder.mkdir()
-        done = unbraid("reproduce", "demystifying2021", "--runs", str(written(folder, example_results(shift=shift))))
-        assert done.returncode == status, done.stderr
-        assert ("differ\n" in done.stdout) == bool(status)
-    nothing = unbraid(
-        "reproduce", "demystifying2021", "--runs", str(written(tmp_path, example_results()[:9].assign(data="x")))
-    )
-    assert nothing.returncode == 2
+        runs = str(written(folder, example_results(shift=shift)))
+        assert main(["reproduce", "demystifying2021", "--runs", runs]) == status
+        assert ("differ\n" in capsys.readouterr().out) == bool(status)
+    nothing = str(written(tmp_path, example_results()[:9].assign(data="x")))
+    assert main(["reproduce", "demystifying2021", "--runs", nothing]) == 2
+
+
+def test_the_exit_code_is_that_of_the_process(tmp_path: Path) -> None:
+    runs = str(written(tmp_path, example_results(shift=0.03)))
+    command = [sys.executable, "-m", "unbraid", "reproduce", "demystifying2021", "--runs", runs]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "differ\n" in done.stdout
 
 
 def test_missing_methods_are_missing_and_do_not_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
-"""Tests that every method must pass, and values that particular methods must reproduce."""
+"""Tests that every method must pass, and values that particular methods must reproduce.
+
+`tests/training/test_training.py` has one more: every method can be interrupted and resumed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +18,6 @@ from oracles import methods as oracle
 from support.engine_laws import (
     assert_divergence_affects_one_run,
     assert_every_parameter_learns,
-    assert_resume_equals_uninterrupted,
     assert_stack_equals_single_runs,
     assert_vmap_equals_one_by_one,
     assert_vmap_equals_one_by_one_on_images,
@@ -73,13 +74,6 @@ def test_loss_falls(name: str, smallest_data: FactorData) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_divergence_affects_one_run(name: str, vmapped: bool, smallest_data: FactorData) -> None:
     assert_divergence_affects_one_run(METHODS[name](), smallest_data, vmapped)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_resume_equals_uninterrupted(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest_data: FactorData
-) -> None:
-    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch, data=smallest_data, net="mlp")
 
 
 def test_threads_equal_one_by_one(sprites: FactorData) -> None:
