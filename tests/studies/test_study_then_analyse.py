@@ -47,7 +47,7 @@ REDUCED: dict[str, tuple[list[str], set[str]]] = {
     "small": (["--only", "data=toy", "--only", "method=beta_vae,dip_vae_i"], {"agreement"}),
     "lin2020": (["--data", "sprites", "--only", "level=0,1"], set()),
     "dubois2019": (["--data", "sprites", "--only", "method=vae,beta_vae"], set()),
-    "klindt2021": (["--data", "sprites"], set()),
+    "klindt2021": (["--data", "sprites", "--seeds", "0-2"], set()),
     "vitae_mnist": (["--data", "sprites", "--only", "method=vae,u_vitae,c_vitae"], set()),
     "vitae_bodies": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
     "vitae_celeba": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
@@ -68,7 +68,7 @@ def test_a_study_is_analysed_by_the_next_command(
     flags, wanted = REDUCED[name]
     if name == "pmp_meshes":
         flags = [*flags, "--root", str(write_faust(tmp_path_factory.mktemp("data")))]
-    assert main(["study", name, *flags, *QUICK, "--out", str(tmp_path)]) == 0
+    assert main(["study", name, *QUICK, *flags, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert f"unbraid analyse {tmp_path}" in printed
     assert set(load_results(tmp_path)["status"]) == {"done"}
