@@ -25,6 +25,7 @@ from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.square_torus import square_torus
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import expand_user
 from unbraid.runtime.plugins import Registry
 
@@ -65,6 +66,7 @@ FILES: dict[str, Callable[..., FactorData]] = {
 DATASETS: Registry[Callable[..., FactorData]] = Registry("data", {**BUILT_IN, **BODIES, **FILES})
 
 
+@explain_unknown_arguments("Options of a dataset are part of its name, as in sprites?subset=1000.")
 def load(
     name: str | os.PathLike[str],
     *,

@@ -22,6 +22,7 @@ from unbraid.pictures.examples import check_drawable, decoded_images, middle_exa
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
 from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.embedding import image_tag
 from unbraid.scoring.encoding import encode_table
 
@@ -137,6 +138,7 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     return DecodedTraversal(images, labels, x[example].cpu(), reconstruction)
 
 
+@explain_unknown_arguments()
 def traverse(
     model: Any,
     data: Any = None,

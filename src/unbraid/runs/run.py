@@ -33,6 +33,7 @@ from unbraid.runs.run_list import RunList, last_values, run_state
 from unbraid.runs.search import Folders, as_folders, search_runs
 from unbraid.runs.spec import RunSpec, import_method
 from unbraid.runs.stored_network import StoredNetwork
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.tables import html_table
 
 CHUNK = 512  # examples per forward pass
@@ -307,6 +308,7 @@ def open_trained_run(
     return StoredRun.trained(folder, spec, shape, builder, device)
 
 
+@explain_unknown_arguments()
 def load_runs(
     folder: Folders,
     data: DataLike | None = None,
@@ -433,6 +435,7 @@ def as_run(run: Any) -> Any:
     return run
 
 
+@explain_unknown_arguments()
 def load_run(
     folder: str | Path,
     data: DataLike | None = None,

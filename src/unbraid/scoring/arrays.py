@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
 from unbraid.metrics.arrays import as_codes
 from unbraid.metrics.labels import as_labels
@@ -64,7 +63,7 @@ def score_arrays(
         outcome = rows.score(metric_names, protocol.seed, lambda name: report(metric_names.index(name), name))
     scored = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
     for name, reason in outcome.errors.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
+        warn_user(f"left out: {name}: {reason}")
     scores = {f"{name}.{key}": value for name, own in scored.items() for key, value in own.items()}
     digest = identity_digest(rows.identity(name, protocol.seed) for name in metric_names)
     sample = sample_description(rows.sizes(), protocol)

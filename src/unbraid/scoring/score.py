@@ -6,12 +6,11 @@ Scoring codes and factors does not need torch, so modules that import it are imp
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
@@ -160,7 +159,7 @@ def scorable_runs(runs: Any, data: DataLike | None, trust: bool, only: Only = No
         where = given if isinstance(given, str | Path) else ", ".join(map(str, given))
         raise UserError(f"No run in {where} can be scored: {len(found)} diverged. The others are not fully trained.")
     if len(trained) < len(found):
-        warnings.warn(f"left out: {len(found) - len(trained)} diverged run(s)", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: {len(found) - len(trained)} diverged run(s)")
     return trained
 
 
@@ -192,7 +191,7 @@ def score_runs(
     share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
     errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
     for name, reason in errors.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
     return ScoreRows(rows, [run.spec for run in runs])
 

@@ -18,6 +18,7 @@ from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.rows import ScoreRows
@@ -29,6 +30,7 @@ MAX_PARTNERS = 50  # an even number: how many other runs `select` compares a run
 INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
 
 
+@explain_unknown_arguments()
 def select(
     runs: str | Path | Run | Iterable[str | Path | Run],
     *,
