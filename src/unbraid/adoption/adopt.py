@@ -123,7 +123,7 @@ def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
             label = run_labels([other.spec])[other.spec.id]
             warn_user(
                 f"{out} already has this model with the same weights: {label} ({other.spec.id}). Models of several "
-                "seeds must be trained separately. Comparisons count this model once."
+                "seeds must be trained separately. Comparisons and rankings count this model once."
             )
             return
 

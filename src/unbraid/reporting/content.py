@@ -33,6 +33,7 @@ from unbraid.reporting.runs_table import (
 )
 from unbraid.reporting.truth import renderer_spec
 from unbraid.runs.run import Run
+from unbraid.runs.same_model import same_model_notes
 from unbraid.runtime import provenance
 from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.score import load_datasets
@@ -110,7 +111,7 @@ def report_content(
         "left_out": len(trained) - len(listed),
         "curves": curves[:MAX_CURVES],
         "curves_left_out": len(curves[MAX_CURVES:]),
-        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes],
+        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes, *same_model_notes(trained)],
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}

@@ -52,7 +52,8 @@ def score(
 
     Args:
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            A run that is given twice has one row. None scores `codes` and `factors`.
+            A run that is given twice has one row. A model that was adopted twice has two rows with equal scores, and
+            a warning says so. None scores `codes` and `factors`.
         metrics: Names of metrics, as a list or separated by commas, or "all". By default
             `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
             named here, and is left out with a warning otherwise.
@@ -173,6 +174,7 @@ def score_runs(
     quiet: bool = False,
 ) -> ScoreRows:
     """Compute the scores of trained runs. The arguments and the returned rows are those of `score`."""
+    from unbraid.runs.same_model import same_model_notes
     from unbraid.scoring.run_scorer import share_encoding_queue
     from unbraid.scoring.tasks import ScoringTask, available_cores
 
@@ -190,6 +192,8 @@ def score_runs(
     ]
     share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
     errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
+    for note in same_model_notes(runs):
+        warn_user(f"{note} Their scores are equal, so count them as one model.")
     for name, reason in errors.items():
         warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
