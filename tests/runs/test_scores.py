@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import unbraid as ub
+from unbraid.data.dataset import FactorData
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.scores import add_scores, find_score, read_scores
@@ -40,9 +41,16 @@ def test_a_key_is_stored_once_and_replaced_on_request(folder: RunFolder) -> None
     assert find_score(read_scores(folder.path), {"metric": "udr", "among": [1]}) is None
 
 
+def half_of_toy() -> FactorData:
+    """Return other data that runs on `toy` can encode."""
+    toy = ub.data.load("toy")
+    half = range(0, len(toy), 2)
+    return ub.data.from_arrays(toy.images(half), toy.factors(half), name="half")
+
+
 def test_scores_on_other_data_do_not_replace_those_on_the_data_of_the_run(folder: RunFolder, tmp_path: Path) -> None:
     [own] = ub.score(folder.path, "mig", quiet=True)
-    [other] = ub.score(folder.path, "mig", data="toy?subset=20", quiet=True)
+    [other] = ub.score(folder.path, "mig", data=half_of_toy(), quiet=True)
     assert own["mig.discrete_mig"] != other["mig.discrete_mig"]
     assert ScoredRun.read(folder).value("mig") == own["mig.discrete_mig"]
     assert latest_scores(folder)["mig.discrete_mig"] == own["mig.discrete_mig"]
@@ -51,7 +59,7 @@ def test_scores_on_other_data_do_not_replace_those_on_the_data_of_the_run(folder
 
 
 def test_scores_on_other_data_are_used_if_there_are_no_others(folder: RunFolder) -> None:
-    [row] = ub.score(folder.path, "mig", data="toy?subset=20", quiet=True)
+    [row] = ub.score(folder.path, "mig", data=half_of_toy(), quiet=True)
     assert ScoredRun.read(folder).value("mig") == row["mig.discrete_mig"]
 
 
