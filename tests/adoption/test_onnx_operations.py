@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from unbraid.adoption.onnx_file import read_onnx
@@ -157,12 +158,38 @@ def test_a_difference_from_the_evaluator_of_onnx_is_detected(tmp_path: Path, mon
         read_onnx(file)
 
 
-def test_external_data_are_not_read(tmp_path: Path) -> None:
-    """A file that names another file, from which weights would be read, is refused."""
-    file = write_model(
-        tmp_path / "a.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], FLAT, {"w": floats(4, 6)}, ["y"]
+def write_external(folder: Path) -> tuple[Path, Any]:
+    """Write a model that adds weights, which lie in the file w.bin, and return both."""
+    folder.mkdir()
+    w = floats(4, 6)
+    file = write_model(folder / "a.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], FLAT, {"w": w}, ["y"])
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return file, w
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_weights_in_another_file_are_read_from_the_folder_of_the_model(
+    inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, w = write_external(tmp_path / "model")
+    monkeypatch.chdir(file.parent if inside else tmp_path)
+    torch.testing.assert_close(read_onnx(file)(torch.zeros(FLAT)), torch.from_numpy(w))
+    (file.parent / "w.bin").unlink()
+    with pytest.raises(UserError, match=r"has weights in the file 'w\.bin', which must lie in the same folder"):
+        read_onnx(file)
+
+
+@pytest.mark.parametrize("place", ["../w.bin", "{folder}/w.bin", "below/w.bin", "link.bin"])
+def test_weights_elsewhere_are_not_read(place: str, tmp_path: Path) -> None:
+    file, _ = write_external(tmp_path / "model")
+    (tmp_path / "model" / "below").mkdir()
+    for copy in (tmp_path / "w.bin", tmp_path / "model" / "below" / "w.bin"):
+        copy.write_bytes((file.parent / "w.bin").read_bytes())
+    (file.parent / "link.bin").symlink_to(tmp_path / "w.bin")
+    model = onnx.load_from_string(file.read_bytes())
+    next(entry for entry in model.graph.initializer[0].external_data if entry.key == "location").value = place.format(
+        folder=tmp_path
     )
-    model = onnx.load(file)
-    onnx.save(model, file, save_as_external_data=True, location="w.bin", size_threshold=0)
-    with pytest.raises(UserError, match="must be an ONNX file with its weights"):
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match="which must lie in the same folder"):
         read_onnx(file)

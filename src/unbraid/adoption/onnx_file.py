@@ -91,8 +91,11 @@ def read_onnx(path: Path) -> nn.Module:
         raise UserError(f"{path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got a larger file.")
     try:
         model = onnx.load_from_string(path.read_bytes())
+        load_external_weights(model, path)
         onnx.checker.check_model(model)
         model = inline_functions(model)
+    except UserError:
+        raise
     except Exception as error:  # protobuf and onnx raise errors of many types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path} must be an ONNX file with its weights. Got: {reason}") from error
@@ -105,6 +108,31 @@ def read_onnx(path: Path) -> nn.Module:
     module = OnnxModule(model).eval()
     check_outputs(module, model, path)
     return module
+
+
+def load_external_weights(model: Any, path: Path) -> None:
+    """Read the weights of a model that lie in other files, such as ``model.onnx.data``, into the model.
+
+    PyTorch writes such a file by default. Only files in the folder of the model are read, so that a model of unknown
+    origin cannot read others.
+
+    Raises:
+        UserError: If a file is missing or lies elsewhere, or if the weights are too large.
+    """
+    from onnx import external_data_helper
+
+    tensors = filter(external_data_helper.uses_external_data, external_data_helper._get_all_tensors(model))
+    names = {external_data_helper.ExternalDataInfo(tensor).location for tensor in tensors}
+    for name in sorted(names):
+        file = path.parent / name
+        if Path(name).name != name or file.is_symlink() or not file.is_file():
+            raise UserError(
+                f"{path} has weights in the file {name!r}, which must lie in the same folder. Got no such file. Copy "
+                "it there, or export the model with external_data=False."
+            )
+    if sum((path.parent / name).stat().st_size for name in names) > MAX_BYTES:
+        raise UserError(f"The weights of {path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got more.")
+    external_data_helper.load_external_data_for_model(model, str(path.parent))
 
 
 def remedy() -> str:
