@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from unbraid.adoption.onnx_file import read_onnx
 from unbraid.adoption.onnx_operations import OPERATIONS
+from unbraid.adoption.tracing import trace_graph
 from unbraid.errors import UserError
+from unbraid.nets.graph import GraphNetwork
 
 RANDOM = np.random.default_rng(0)
 FLAT, IMAGE = (4, 6), (2, 4, 6, 6)
@@ -118,6 +120,23 @@ def test_an_operation_computes_the_same_as_the_evaluator_of_onnx(name: str, tmp_
         nodes.insert(0, helper.make_node("Exp" if name in POSITIVE else "Identity", ["x"], ["p"]))
         file = write_model(tmp_path / f"{i}.onnx", nodes, shape, constants, outputs)
         read_onnx(file)  # compares its outputs with those of onnx on random inputs
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_scales_and_values_of_padding_are_known_when_a_model_is_traced(constant: bool, tmp_path: Path) -> None:
+    numbers = {"scales": np.array([1, 1, 2, 2], np.float32), "value": np.array(0.5, np.float32)}
+    given = [helper.make_node("Constant", [], [n], value=numpy_helper.from_array(v, n)) for n, v in numbers.items()]
+    nodes = [
+        *(given if constant else []),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+        helper.make_node("Pad", ["y", "ends", "value"], ["z"]),
+    ]
+    stored = {"ends": integers(0, 0, 1, 1, 0, 0, 1, 1), **({} if constant else numbers)}
+    shape: Any = ("n", 4, 6, 6)
+    module = read_onnx(write_model(tmp_path / "a.onnx", nodes, shape, stored, ["z"]))
+    graph, tensors = trace_graph(module, torch.rand(8, 4, 6, 6), "decoder")
+    x = torch.rand(5, 4, 6, 6)
+    torch.testing.assert_close(GraphNetwork(graph, tensors)(x), module(x))
 
 
 def test_shapes_are_computed_from_the_batch_size(tmp_path: Path) -> None:

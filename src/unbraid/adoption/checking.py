@@ -68,12 +68,17 @@ def _call(part: torch.nn.Module, x: Tensor, what: str, advice: str) -> Tensor:
     except UserError:
         raise
     except Exception as error:  # the model is the user's own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{what} of the model must accept a batch of the shape {tuple(x.shape)}. Got an error instead: "
-            f"{reason.rstrip('.')}. {advice}"
+            f"{_reason(error).rstrip('.')}. {advice}"
         ) from error
     return output
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error message that names the cause. TorchScript puts it last, below a traceback."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "TorchScript" in lines[0] else lines[0]
 
 
 def _code_shape(encoder: EncoderPart, latents: int) -> list[int]:

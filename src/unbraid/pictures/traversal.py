@@ -185,6 +185,11 @@ def traverse(
     check_grid_arguments(span, columns)
     if rows is not None and rows < 1:
         raise UserError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
+    if out is not None and Path(out).suffix.lower() in (".png", ".gif", ".jpg", ".jpeg", ".pdf", ".svg"):
+        raise UserError(
+            f"'out' must be a folder, in which traversal.png and traversal.gif are written. Got the name of a file, "
+            f"{str(out)!r}. To save only the picture, call .image.save({str(out)!r}) of the result."
+        )
     run_on_dataset = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
     decode = _decode_from_data(model, data, example) if run_on_dataset else _decode_from_images(model, data, example)
     default = model.path if run_on_dataset else None

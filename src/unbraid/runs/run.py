@@ -475,8 +475,10 @@ def load_run(
     folders = [run for path in as_folders(folder) for run in find_runs(path)]
     if len(folders) != 1:
         count = f"{len(folders)} runs" if folders else "no run"
+        example = f", such as {folders[0].path}" if folders else ""
         raise UserError(
-            f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run, or use load_runs."
+            f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run{example}. In "
+            "Python, load_runs loads several."
         )
     (found,) = folders
     methods = list(methods)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,22 @@ from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
 from unbraid.metrics.arrays import as_codes
 from unbraid.metrics.labels import as_labels
-from unbraid.metrics.protocol import Array, Protocol, Rows, identity_digest, resolve_metric_names, sample_description
+from unbraid.metrics.protocol import (
+    Array,
+    Protocol,
+    Rows,
+    are_named,
+    identity_digest,
+    resolve_metric_names,
+    sample_description,
+)
 from unbraid.runtime.progress import no_progress, progress
 
 
 def score_arrays(
     codes: Any,
     factors: Any,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
     *,
     names: Sequence[str] | None = None,
     continuous: str | Sequence[str] | None = None,
@@ -61,7 +69,7 @@ def score_arrays(
     rows, metric_names = protocol.rows(codes, values, is_continuous), resolve_metric_names(metrics)
     with (no_progress if quiet else progress)("scoring", len(metric_names)) as report:
         outcome = rows.score(metric_names, protocol.seed, lambda name: report(metric_names.index(name), name))
-    scored = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
+    scored = outcome.values if outcome.values and not are_named(metrics) else outcome.values_or_raise()
     for name, reason in outcome.errors.items():
         warn_user(f"left out: {name}: {reason}")
     scores = {f"{name}.{key}": value for name, own in scored.items() for key, value in own.items()}
