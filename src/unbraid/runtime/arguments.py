@@ -37,7 +37,7 @@ OTHER_NAMES = {
     "random_state": ("seeds", "seed"),
     "run": ("runs", "model"),
     "runs": ("folder", "run", "model"),
-    "seed": ("seeds",),
+    "seed": ("seeds", "random_state"),
     "sort": ("rank",),
     "study": ("source",),
     "top": ("best",),
@@ -46,7 +46,7 @@ OTHER_NAMES = {
 
 
 def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator for functions that raises a UserError for unknown keyword arguments.
+    """Return a decorator for functions and constructors that raises a UserError for unknown keyword arguments.
 
     The message suggests the first argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a
     similar name. It always lists the arguments of the function.
@@ -66,7 +66,8 @@ def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Call
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+        owner = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
         known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
         listed = ", ".join(str(one.replace(annotation=one.empty, default=one.empty)) for one in parameters)
 
@@ -74,7 +75,7 @@ def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Call
         def checked(*arguments: P.args, **named: P.kwargs) -> R:
             for name in named:
                 if name not in known:
-                    raise UserError(_message(function.__name__, name, known, listed, note))
+                    raise UserError(_message(owner, name, known, listed, note))
             return function(*arguments, **named)
 
         return checked
