@@ -27,10 +27,14 @@ def model_identity(spec: RunSpec) -> tuple[str, str]:
 
 
 def group_same_models(runs: Iterable[R]) -> list[list[R]]:
-    """Return the runs in groups that are the same model, in order of appearance."""
-    groups: dict[tuple[str, str], list[R]] = {}
-    for run in runs:
-        groups.setdefault(model_identity(run.spec), []).append(run)
+    """Return the runs in groups that are the same model, in order of appearance.
+
+    A run that was trained by unbraid is a group of its own. Runs in memory may have the same spec and other weights.
+    """
+    groups: dict[object, list[R]] = {}
+    for i, run in enumerate(runs):
+        key = model_identity(run.spec) if isinstance(run.spec, AdoptedSpec) else i
+        groups.setdefault(key, []).append(run)
     return list(groups.values())
 
 
