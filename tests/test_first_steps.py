@@ -49,6 +49,8 @@ def test_all_metrics_are_those_that_can_be_computed(
     assert {"mig", "omes", "factorised_support"} < computed < set(METRICS), "d_lsbd needs a cyclic factor"
     assert "d_lsbd" not in computed
     assert "omes" in capsys.readouterr().out
+    page = ub.report(runs, tmp_path / "page.html", metrics="all", best=1, quiet=True).read_text()
+    assert "factorised support" in page
 
 
 @pytest.mark.filterwarnings("ignore:left out")
