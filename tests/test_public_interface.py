@@ -23,6 +23,12 @@ def test_functions_are_named_as_they_are_exported() -> None:
     assert all(getattr(ub, name).__name__ == name for name in functions)
 
 
+@pytest.mark.parametrize("name", [name for name in ub.__all__ if name.islower() and callable(getattr(ub, name))])
+def test_every_function_explains_arguments_that_it_does_not_have(name: str) -> None:
+    with pytest.raises(ub.UserError, match=rf"^{name} has no argument 'bananas'\..* Its arguments are: "):
+        getattr(ub, name)(bananas=3)
+
+
 def test_unknown_names_raise_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'trian'\. It has: "):
         _ = ub.trian  # type: ignore[attr-defined]

@@ -1,9 +1,15 @@
-"""The error that users can cause, and the message for an unknown name."""
+"""The error that users can cause, the message for an unknown name, and warnings for users."""
 
 from __future__ import annotations
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
@@ -24,6 +30,18 @@ class UserError(ValueError):
     The message says what must hold, what was given and what to do. The command line prints it as one line, without a
     traceback. Any other exception is a bug.
     """
+
+
+def warn_user(message: str) -> None:
+    """Issue a RuntimeWarning that names the line of the user's code which called unbraid.
+
+    The line is the innermost one outside this package, however many functions of unbraid lie between. On the command
+    line, it is the outermost one.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 def convert_missing_torch(error: Exception, what: str) -> Exception:

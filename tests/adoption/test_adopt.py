@@ -121,6 +121,7 @@ def test_comparisons_treat_models_without_a_seed_as_models_of_different_seeds(im
     assert "model" not in comparison.settings()
 
 
+@pytest.mark.filterwarnings("ignore:.*are the same model")
 def test_the_same_weights_under_two_seeds_count_once(images: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     pair, others = plain_pair(), [plain_pair() for _ in range(3)]

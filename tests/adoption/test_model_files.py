@@ -114,12 +114,12 @@ def save_exported(model: nn.Module, folder: Path) -> Any:
     return folder / "encode.pt2", folder / "decode.pt2"
 
 
-def save_onnx(dynamo: bool) -> Callable[[nn.Module, Path], Any]:
+def save_onnx(dynamo: bool, external: bool = False) -> Callable[[nn.Module, Path], Any]:
     def save(model: nn.Module, folder: Path) -> Any:
         for part in ("encode", "decode"):
             sizes: dict[str, Any] = {"dynamic_axes": {"x": {0: "n"}}}
             if dynamo:
-                sizes = {"dynamic_shapes": ({0: torch.export.Dim("n", min=1)},), "external_data": False}
+                sizes = {"dynamic_shapes": ({0: torch.export.Dim("n", min=1)},), "external_data": external}
             names = ["mean", "logvar"] if part == "encode" else ["examples"]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -134,7 +134,8 @@ def save_onnx(dynamo: bool) -> Callable[[nn.Module, Path], Any]:
 
 FORMATS: dict[str, Callable[[nn.Module, Path], Any]] = {
     "scripted": save_scripted, "traced": save_traced, "exported": save_exported,
-    "onnx": save_onnx(True), "onnx of TorchScript": save_onnx(False),
+    "onnx": save_onnx(True), "onnx with two files": save_onnx(True, external=True),
+    "onnx of TorchScript": save_onnx(False),
 }  # fmt: skip
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from unbraid.adoption.onnx_file import read_onnx
 from unbraid.adoption.onnx_operations import OPERATIONS
+from unbraid.adoption.tracing import trace_graph
 from unbraid.errors import UserError
+from unbraid.nets.graph import GraphNetwork
 
 RANDOM = np.random.default_rng(0)
 FLAT, IMAGE = (4, 6), (2, 4, 6, 6)
@@ -119,6 +122,23 @@ def test_an_operation_computes_the_same_as_the_evaluator_of_onnx(name: str, tmp_
         read_onnx(file)  # compares its outputs with those of onnx on random inputs
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_scales_and_values_of_padding_are_known_when_a_model_is_traced(constant: bool, tmp_path: Path) -> None:
+    numbers = {"scales": np.array([1, 1, 2, 2], np.float32), "value": np.array(0.5, np.float32)}
+    given = [helper.make_node("Constant", [], [n], value=numpy_helper.from_array(v, n)) for n, v in numbers.items()]
+    nodes = [
+        *(given if constant else []),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+        helper.make_node("Pad", ["y", "ends", "value"], ["z"]),
+    ]
+    stored = {"ends": integers(0, 0, 1, 1, 0, 0, 1, 1), **({} if constant else numbers)}
+    shape: Any = ("n", 4, 6, 6)
+    module = read_onnx(write_model(tmp_path / "a.onnx", nodes, shape, stored, ["z"]))
+    graph, tensors = trace_graph(module, torch.rand(8, 4, 6, 6), "decoder")
+    x = torch.rand(5, 4, 6, 6)
+    torch.testing.assert_close(GraphNetwork(graph, tensors)(x), module(x))
+
+
 def test_shapes_are_computed_from_the_batch_size(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Gather", ["shape", "zero"], ["n"]),
@@ -157,12 +177,38 @@ def test_a_difference_from_the_evaluator_of_onnx_is_detected(tmp_path: Path, mon
         read_onnx(file)
 
 
-def test_external_data_are_not_read(tmp_path: Path) -> None:
-    """A file that names another file, from which weights would be read, is refused."""
-    file = write_model(
-        tmp_path / "a.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], FLAT, {"w": floats(4, 6)}, ["y"]
+def write_external(folder: Path) -> tuple[Path, Any]:
+    """Write a model that adds weights, which lie in the file w.bin, and return both."""
+    folder.mkdir()
+    w = floats(4, 6)
+    file = write_model(folder / "a.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], FLAT, {"w": w}, ["y"])
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return file, w
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_weights_in_another_file_are_read_from_the_folder_of_the_model(
+    inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, w = write_external(tmp_path / "model")
+    monkeypatch.chdir(file.parent if inside else tmp_path)
+    torch.testing.assert_close(read_onnx(file)(torch.zeros(FLAT)), torch.from_numpy(w))
+    (file.parent / "w.bin").unlink()
+    with pytest.raises(UserError, match=r"has weights in the file 'w\.bin', which must lie in the same folder"):
+        read_onnx(file)
+
+
+@pytest.mark.parametrize("place", ["../w.bin", "{folder}/w.bin", "below/w.bin", "link.bin"])
+def test_weights_elsewhere_are_not_read(place: str, tmp_path: Path) -> None:
+    file, _ = write_external(tmp_path / "model")
+    (tmp_path / "model" / "below").mkdir()
+    for copy in (tmp_path / "w.bin", tmp_path / "model" / "below" / "w.bin"):
+        copy.write_bytes((file.parent / "w.bin").read_bytes())
+    (file.parent / "link.bin").symlink_to(tmp_path / "w.bin")
+    model = onnx.load_from_string(file.read_bytes())
+    next(entry for entry in model.graph.initializer[0].external_data if entry.key == "location").value = place.format(
+        folder=tmp_path
     )
-    model = onnx.load(file)
-    onnx.save(model, file, save_as_external_data=True, location="w.bin", size_threshold=0)
-    with pytest.raises(UserError, match="must be an ONNX file with its weights"):
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match="which must lie in the same folder"):
         read_onnx(file)

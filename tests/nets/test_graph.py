@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         nn.Sequential(nn.Linear(3, 16), nn.Unflatten(1, (4, 2, 2)), nn.ConvTranspose2d(4, 2, 4, 2, 1), nn.ELU()), (3,)
     ),
     "residual": (Residual(), (2, 8, 8)),
+    "circular": (nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), nn.ReLU()), (2, 8, 8)),
+    "pooled": (nn.Sequential(nn.AdaptiveMaxPool2d(3), nn.Flatten()), (2, 8, 8)),
 }  # fmt: skip
 
 
@@ -55,6 +58,17 @@ def test_a_stored_graph_computes_the_same_for_any_batch_size(name: str) -> None:
         torch.testing.assert_close(network(x), module(x), atol=1e-5, rtol=1e-5)
     again, more = trace_graph(network, torch.rand(8, *shape), "encoder")  # a stored network can be exported again
     torch.testing.assert_close(GraphNetwork(again, more)(x), module(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear"])
+def test_upsampling_of_torchscript_is_stored(mode: str) -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Upsample(scale_factor=2, mode=mode)).eval()
+    x = torch.rand(8, 2, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced = torch.jit.trace(module, x)
+    graph, tensors = trace_graph(traced, x, "encoder")
+    torch.testing.assert_close(GraphNetwork(json.loads(json.dumps(graph)), tensors)(x), module(x))
 
 
 @pytest.mark.parametrize(

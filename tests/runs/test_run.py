@@ -22,7 +22,7 @@ def test_load_run_needs_exactly_one_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"exactly one run\. Got no run instead"):
         ub.load_run(tmp_path)
     quick_train(tmp_path, seeds=range(2))
-    with pytest.raises(UserError, match=r"exactly one run\. Got 2 runs instead.*use load_runs"):
+    with pytest.raises(UserError, match=r"exactly one run\. Got 2 runs instead.*load_runs loads several"):
         ub.load_run(tmp_path)
     assert len(ub.load_runs(tmp_path)) == 2
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import unbraid as ub
+from unbraid.data.dataset import FactorData
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.results import latest_scores
 from unbraid.runs.scores import add_scores, find_score, read_scores
+from unbraid.scoring.sides import ScoredRun
 
 
 @pytest.fixture
@@ -36,6 +39,28 @@ def test_a_key_is_stored_once_and_replaced_on_request(folder: RunFolder) -> None
     second = {"metric": "udr", "codes": "mean", "among": [1, 2], "values": {"score": 0.7}}
     assert add_scores(folder.path, [second], replaced=lambda record: record["metric"] == "udr") == [second]
     assert find_score(read_scores(folder.path), {"metric": "udr", "among": [1]}) is None
+
+
+def half_of_toy() -> FactorData:
+    """Return other data that runs on `toy` can encode."""
+    toy = ub.data.load("toy")
+    half = range(0, len(toy), 2)
+    return ub.data.from_arrays(toy.images(half), toy.factors(half), name="half")
+
+
+def test_scores_on_other_data_do_not_replace_those_on_the_data_of_the_run(folder: RunFolder, tmp_path: Path) -> None:
+    [own] = ub.score(folder.path, "mig", quiet=True)
+    [other] = ub.score(folder.path, "mig", data=half_of_toy(), quiet=True)
+    assert own["mig.discrete_mig"] != other["mig.discrete_mig"]
+    assert ScoredRun.read(folder).value("mig") == own["mig.discrete_mig"]
+    assert latest_scores(folder)["mig.discrete_mig"] == own["mig.discrete_mig"]
+    ub.load_run(folder.path).save_pretrained(tmp_path / "shared")
+    assert f"| mig | {own['mig.discrete_mig']:.4f} |" in (tmp_path / "shared" / "README.md").read_text()
+
+
+def test_scores_on_other_data_are_used_if_there_are_no_others(folder: RunFolder) -> None:
+    [row] = ub.score(folder.path, "mig", data=half_of_toy(), quiet=True)
+    assert ScoredRun.read(folder).value("mig") == row["mig.discrete_mig"]
 
 
 TRIALS = [0, *(pytest.param(trial, marks=pytest.mark.slow) for trial in range(1, 20))]

@@ -152,3 +152,13 @@ def test_errors(blobs: tuple[Array, Array]) -> None:
         VAE(steps=1).fit(X).inverse_transform(X[:, :3])
     with pytest.raises(ub.UserError, match="full grid"):
         VAE("ada_gvae").fit(X)
+
+
+def test_an_unknown_argument_says_where_settings_of_the_method_belong() -> None:
+    message = r"^VAE has no argument 'beta'\. Settings of the method belong to the method.*Its arguments are: method, "
+    with pytest.raises(ub.UserError, match=message):
+        VAE("beta_vae", beta=4.0)  # type: ignore[call-arg]
+    with pytest.raises(ub.UserError, match="Did you mean 'latents'"):
+        VAE(latent_dim=4)  # type: ignore[call-arg]
+    with pytest.raises(ub.UserError, match="Did you mean 'random_state'"):
+        VAE(seed=4)  # type: ignore[call-arg]

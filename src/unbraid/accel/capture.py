@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import warnings
 from collections.abc import Callable
 
 import torch
+
+from unbraid.errors import warn_user
 
 EAGER_STEPS = 2  # number of steps before the capture, in which kernels are compiled and libraries are initialised
 
@@ -78,11 +79,9 @@ class CapturedStep:
         except RuntimeError as error:
             self.failed = True
             reason = str(error).strip().splitlines()[0]
-            warnings.warn(
+            warn_user(
                 f"This step cannot be captured as a CUDA graph. It runs kernel by kernel, which is slower. Error: "
-                f"{reason} Objectives and datasets must not move tensors between CPU and GPU or read their values.",
-                RuntimeWarning,
-                stacklevel=2,
+                f"{reason} Objectives and datasets must not move tensors between CPU and GPU or read their values."
             )
             return
         self.graph = graph

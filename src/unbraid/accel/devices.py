@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 
 
 def check_device(device: str) -> None:
@@ -23,11 +21,9 @@ def check_device(device: str) -> None:
             raise UserError(f"The device must be one of cuda:0 to cuda:{count - 1}. Got {device!r} instead.")
         return
     if device == "mps" and torch.backends.mps.is_available():
-        warnings.warn(
+        warn_user(
             "The device mps uses ordinary PyTorch operations in fp32, and unbraid has not been tested on it. Compare a "
-            "short run with the device cpu.",
-            RuntimeWarning,
-            stacklevel=2,
+            "short run with the device cpu."
         )
         return
     raise UserError(f"The device must be cpu, or cuda or mps if PyTorch finds such a GPU. Got {device!r} instead.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from unbraid.adoption.storing import AdoptedModel, storable_model
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
 from unbraid.data.own.arrays import OwnData
+from unbraid.errors import warn_user
 from unbraid.methods.adopted import POINT_CODES, Adopted
 from unbraid.methods.method import Method
 from unbraid.nets.adopted import ModelOptions
@@ -122,11 +122,9 @@ def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
         same = isinstance(other.spec, AdoptedSpec) and other.spec.model == spec.model and other.spec.data == spec.data
         if same and other.spec.id != spec.id:
             label = run_labels([other.spec])[other.spec.id]
-            warnings.warn(
+            warn_user(
                 f"{out} already has this model with the same weights: {label} ({other.spec.id}). Models of several "
-                "seeds must be trained separately. Comparisons count this model once.",
-                RuntimeWarning,
-                stacklevel=5,
+                "seeds must be trained separately. Comparisons and rankings count this model once."
             )
             return
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.nets.adopted import DecoderPart, EncoderPart, ModelOptions
 from unbraid.nets.any_model import ModelParts, pixel_problem
 from unbraid.runs.adopted_model import ModelFile
@@ -69,12 +68,17 @@ def _call(part: torch.nn.Module, x: Tensor, what: str, advice: str) -> Tensor:
     except UserError:
         raise
     except Exception as error:  # the model is the user's own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{what} of the model must accept a batch of the shape {tuple(x.shape)}. Got an error instead: "
-            f"{reason.rstrip('.')}. {advice}"
+            f"{_reason(error).rstrip('.')}. {advice}"
         ) from error
     return output
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error message that names the cause. TorchScript puts it last, below a traceback."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "TorchScript" in lines[0] else lines[0]
 
 
 def _code_shape(encoder: EncoderPart, latents: int) -> list[int]:
@@ -111,11 +115,9 @@ def _check_codes(output: Tensor, encoder: EncoderPart, x: Tensor, options: Model
         raise UserError(f"encode(x) must return {options.latents} latents per example (latents=). Got {own} instead.")
     variances = output.shape[1] == 2 * own
     if variances and options.second == "logvar" and float(output[:, own:].min()) >= 0:
-        warnings.warn(
+        warn_user(
             "All log variances that encode(x) returned are >= 0, so they may be variances or standard deviations. If "
-            'so, pass second="variance" or second="std" (--second).',
-            RuntimeWarning,
-            stacklevel=5,
+            'so, pass second="variance" or second="std" (--second).'
         )
     return own, variances
 
@@ -126,9 +128,7 @@ def _check_decoded(decoded: Tensor, data: FactorData) -> None:
         raise UserError("decode(z) must return finite values. Got NaN or infinity instead.")
     problem = pixel_problem(decoded) if len(data.shape) == 3 else None
     if problem is not None:
-        warnings.warn(
+        warn_user(
             f"{problem} If they are logits, pass logits=True (--logits). If the images of the model have another "
-            "range, pass it, such as pixels=(-1, 1) (--pixels=-1,1).",
-            RuntimeWarning,
-            stacklevel=5,
+            "range, pass it, such as pixels=(-1, 1) (--pixels=-1,1)."
         )

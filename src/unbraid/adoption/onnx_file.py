@@ -21,6 +21,8 @@ from unbraid.nets.onnx_runner import onnx_runner
 
 MAX_BYTES = 2 * 1024**3
 TOLERANCE = 1e-4
+PLAIN_INPUTS = {"Resize": (1, 2), "Pad": (2,)}
+"""Inputs that must be known as numbers when a model is traced, by operation: scales, and the value of padding."""
 
 
 class OnnxModule(nn.Module):
@@ -32,15 +34,21 @@ class OnnxModule(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         graph = model.graph
-        stored = {tensor.name: plain_integers(_as_tensor(tensor)) for tensor in graph.initializer}
+        plain = {
+            node.input[i] for node in graph.node for i in PLAIN_INPUTS.get(node.op_type, ()) if i < len(node.input)
+        }
+        stored = {tensor.name: _plain(_as_tensor(tensor), tensor.name in plain) for tensor in graph.initializer}
         inputs = [value.name for value in graph.input if value.name not in stored]
         if len(inputs) != 1:
             raise UserError(f"The ONNX model must have one input. Got {len(inputs)} instead: {', '.join(inputs)}.")
         self.input, self.outputs = inputs[0], [value.name for value in graph.output]
+        dims = next(value for value in graph.input if value.name == self.input).type.tensor_type.shape.dim
+        self.sizes = tuple(dim.dim_value for dim in dims)  # of a batch; 0 is unknown
         self.steps = [
-            (OPERATIONS[node.op_type], list(node.input), list(node.output), _attributes(node)) for node in graph.node
+            (OPERATIONS[node.op_type], list(node.input), list(node.output), _attributes(node, plain))
+            for node in graph.node
         ]
-        self.integers = {name: value for name, value in stored.items() if not isinstance(value, Tensor)}
+        self.numbers = {name: value for name, value in stored.items() if not isinstance(value, Tensor)}
         self.stored: dict[str, str] = {}
         for i, (name, value) in enumerate(stored.items()):
             if isinstance(value, Tensor):
@@ -48,7 +56,12 @@ class OnnxModule(nn.Module):
                 self.register_buffer(f"t{i}", value)
 
     def forward(self, x: Tensor) -> Any:
-        values: dict[str, Any] = {"": None, self.input: x, **self.integers}
+        if self.sizes and tuple(x.shape[1:]) != self.sizes[1:]:
+            raise UserError(
+                f"The ONNX model takes examples of the shape {self.sizes[1:]}. Got {tuple(x.shape[1:])} instead. "
+                "Choose data of this shape. For your own images, the size is part of the name, as in photos?size=64."
+            )
+        values: dict[str, Any] = {"": None, self.input: x, **self.numbers}
         values |= {name: getattr(self, own) for name, own in self.stored.items()}
         for operation, inputs, outputs, attributes in self.steps:
             result = operation(attributes, *(values[name] for name in inputs))
@@ -57,15 +70,23 @@ class OnnxModule(nn.Module):
         return found[self.outputs[0]] if len(found) == 1 else found
 
 
-def _attributes(node: Any) -> Attributes:
-    """Return the attributes of a node by name. Tensors become PyTorch tensors."""
+def _plain(value: Tensor, needed: bool) -> Any:
+    """Return a tensor as numbers if they are `needed` as such, or if it is a vector of whole numbers."""
+    return value.tolist() if needed else plain_integers(value)
+
+
+def _attributes(node: Any, plain: set[str]) -> Attributes:
+    """Return the attributes of a node by name.
+
+    Tensors become PyTorch tensors, or lists of numbers if the node is a constant that is one of the `plain` inputs.
+    """
     import onnx
 
     values: Attributes = {"outputs": len(node.output)}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
-            value = _as_tensor(value)
+            value = _plain(_as_tensor(value), node.op_type == "Constant" and node.output[0] in plain)
         values[attribute.name] = value.decode() if isinstance(value, bytes) else value
     return values
 
@@ -91,8 +112,11 @@ def read_onnx(path: Path) -> nn.Module:
         raise UserError(f"{path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got a larger file.")
     try:
         model = onnx.load_from_string(path.read_bytes())
+        load_external_weights(model, path)
         onnx.checker.check_model(model)
         model = inline_functions(model)
+    except UserError:
+        raise
     except Exception as error:  # protobuf and onnx raise errors of many types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path} must be an ONNX file with its weights. Got: {reason}") from error
@@ -107,6 +131,31 @@ def read_onnx(path: Path) -> nn.Module:
     return module
 
 
+def load_external_weights(model: Any, path: Path) -> None:
+    """Read the weights of a model that lie in other files, such as ``model.onnx.data``, into the model.
+
+    PyTorch writes such a file by default. Only files in the folder of the model are read, so that a model of unknown
+    origin cannot read others.
+
+    Raises:
+        UserError: If a file is missing or lies elsewhere, or if the weights are too large.
+    """
+    from onnx import external_data_helper
+
+    tensors = filter(external_data_helper.uses_external_data, external_data_helper._get_all_tensors(model))
+    names = {external_data_helper.ExternalDataInfo(tensor).location for tensor in tensors}
+    for name in sorted(names):
+        file = path.parent / name
+        if Path(name).name != name or file.is_symlink() or not file.is_file():
+            raise UserError(
+                f"{path} has weights in the file {name!r}, which must lie in the same folder. Got no such file. Copy "
+                "it there, or export the model with external_data=False."
+            )
+    if sum((path.parent / name).stat().st_size for name in names) > MAX_BYTES:
+        raise UserError(f"The weights of {path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got more.")
+    external_data_helper.load_external_data_for_model(model, str(path.parent))
+
+
 def remedy() -> str:
     """Return what to do if a model cannot be run."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -117,11 +166,10 @@ def remedy() -> str:
 @torch.no_grad()
 def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
     """Raise a UserError if a module does not compute the same as onnxruntime or onnx's own evaluator."""
-    dims = next(value for value in model.graph.input if value.name == module.input).type.tensor_type.shape.dim
-    sizes = [dim.dim_value for dim in dims]
+    sizes = module.sizes
     if not sizes or not all(sizes[1:]):
         raise UserError(
-            f"{path} must state the shape of one example. Got the shape {sizes} instead, where 0 is unknown."
+            f"{path} must state the shape of one example. Got the shape {list(sizes)} instead, where 0 is unknown."
         )
     x = torch.rand(sizes[0] or 2, *sizes[1:], generator=torch.Generator().manual_seed(0))
     found = module(x)

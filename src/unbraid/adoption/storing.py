@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from unbraid.adoption.checking import CheckedModel
 from unbraid.adoption.tracing import trace_graph
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.nets.adopted import AdoptedNet, DecoderPart, EncoderPart, ModelOptions
 from unbraid.runs.adopted_model import (
     ModelFile,
@@ -70,11 +69,9 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
     tensors = parts_tensors(model.parts)
     if name is not None:
         if must_be_stored:
-            warnings.warn(
+            warn_user(
                 f"{reason} The run therefore stores the name of the function {name}, whose code is run when the run is "
-                "loaded. Commands need --trust for it (trust=True).",
-                RuntimeWarning,
-                stacklevel=4,
+                "loaded. Commands need --trust for it (trust=True)."
             )
         return AdoptedModel(model, model.content, tensors, model_digest(model.content, tensors), as_code=True)
     digest = model_digest(model.content, {**tensors, "codes": model.z.cpu()}) if tensors else output_digest(model.z)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,10 @@ from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.transfer import transfer
 from unbraid.analysis.variance import variance
 from unbraid.analysis.vitae import stability
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError, unknown_name_message, warn_user
 from unbraid.label_kinds import split_names
 from unbraid.metrics import TRAITS
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder, write_atomic
 
 
@@ -79,6 +79,7 @@ ANALYSES: dict[str, Analysis] = {
 }
 
 
+@explain_unknown_arguments()
 def analyse(
     runs: str | Path | DataFrame,
     names: str | Sequence[str] | None = None,
@@ -145,7 +146,7 @@ def _load_table(path: str | Path) -> DataFrame:
 
 
 def _warn_skipped(name: str, reason: str) -> None:
-    warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
+    warn_user(f"left out: {name}: {reason}")
 
 
 def save_result(result: Result, folder: Path, name: str) -> None:

@@ -2,8 +2,8 @@
 
 MODEL is an ONNX file (.onnx), a TorchScript file (.pt), a torch.export file (.pt2), or file.py:function, where the
 function takes no arguments and returns a model: an object with encode(x) and decode(z), a pair (encoder, decoder), or
-an encoder. A TorchScript file can contain both the encoder and the decoder. For other files, --decoder names the file
-of the decoder.
+an encoder. A TorchScript file can contain both the encoder and the decoder. For other files, DECODER is the file of the
+decoder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SECOND = ("logvar", "variance", "std", "other")
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("model", metavar="MODEL", help="the file of the model or of its encoder, or file.py:function")
-    parser.add_argument("--decoder", metavar="FILE", help="the file of the decoder [the decoder in MODEL, if any]")
+    second = "the file of the decoder [the decoder in MODEL, if any]"
+    parser.add_argument("decoder_file", nargs="?", metavar="DECODER", help=second)
+    parser.add_argument("--decoder", metavar="FILE", help="the same as DECODER")
     parser.add_argument("--data", required=True, help="dataset to encode: a name, or the path of your own data")
     parser.add_argument("--name", required=True, help="name of the model in tables and pictures")
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder of runs to add the run to [runs/NAME]")
@@ -84,7 +86,10 @@ def run(options: Any) -> None:
     """Adopt the model and print what can be done with it."""
     from unbraid.adoption.adopt import adopt
 
-    model = options.model if options.decoder is None else (options.model, options.decoder)
+    if options.decoder_file and options.decoder:
+        raise UserError(f"There must be one decoder. Got {options.decoder_file} and {options.decoder}. Leave one out.")
+    decoder = options.decoder_file or options.decoder
+    model = options.model if decoder is None else (options.model, decoder)
     settings = {
         "out": options.out or Path("runs") / options.name, "pixels": options.pixels, "logits": options.logits,
         "second": options.second, "latents": options.latents, "seed": options.seed, "settings": dict(options.setting),

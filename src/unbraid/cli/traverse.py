@@ -73,6 +73,11 @@ def run(options: Any) -> None:
     from unbraid.runtime.progress import progress
     from unbraid.scoring.score import load_datasets
 
+    if options.out is not None and options.out.suffix.lower() in (".png", ".gif"):
+        raise UserError(
+            f"--out must be a folder for the pictures of all runs. Got the name of a file, {options.out}. To draw all "
+            f"runs in one file, use --sheet {options.out.with_suffix('.png')}."
+        )
     loaded = load_runs(options.runs, trust=options.trust)
     runs = [(run.label, run) for run in runs_with_decoder(loaded, options.runs)]
     if options.sheet and options.pair and not (options.extremes and isinstance(options.pair[0], str)):

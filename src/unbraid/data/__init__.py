@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.square_torus import square_torus
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import expand_user
 from unbraid.runtime.plugins import Registry
 
@@ -65,6 +67,7 @@ FILES: dict[str, Callable[..., FactorData]] = {
 DATASETS: Registry[Callable[..., FactorData]] = Registry("data", {**BUILT_IN, **BODIES, **FILES})
 
 
+@explain_unknown_arguments("Options of a dataset are part of its name, as in sprites?subset=1000.")
 def load(
     name: str | os.PathLike[str],
     *,
@@ -103,7 +106,8 @@ def load(
         if is_path(plain_name):
             return _load_path(name, device, progress, root)
         raise UserError(
-            unknown_name_message("dataset", plain_name, DATASETS) + " Or pass the path of your own folder or file."
+            unknown_name_message("dataset", plain_name, DATASETS)
+            + f" Or pass the path of your own folder or file.{_similar_path(plain_name)}"
         )
     function = DATASETS[plain_name]
     if not DATASETS.is_built_in(plain_name):
@@ -139,6 +143,12 @@ def _load_added(
     if isinstance(data, OwnData) and data.in_memory:
         data.source = data.fingerprint  # marks the data as not in memory, because they can be loaded again by name
     return apply_options(data.to(device), name, given, root)
+
+
+def _similar_path(name: str) -> str:
+    """Return a sentence about the file or folder in the working directory with the most similar name, if any."""
+    near = difflib.get_close_matches(name, [path.name for path in Path.cwd().iterdir()], n=1, cutoff=0.75)
+    return f" There is {near[0]!r} in the working directory." if near else ""
 
 
 def _load_path(name: str, device: str | torch.device, progress: Progress | None, root: str | Path | None) -> FactorData:

@@ -6,14 +6,13 @@ If the cache fails, a warning is issued and the table is computed again. The pro
 from __future__ import annotations
 
 import hashlib
-import warnings
 import zlib
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -53,7 +52,7 @@ def write(name: str, table: Tensor) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=5)
+    warn_user(message)
 
 
 def _pack(table: Tensor) -> bytes:

@@ -19,6 +19,7 @@ from unbraid.nets.onnx_runner import Runner
 from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
 from unbraid.runtime import provenance
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.progress import progress
 from unbraid.runtime.schema import read_json
@@ -36,6 +37,7 @@ class ExportFile:
     run: str
 
 
+@explain_unknown_arguments()
 def export(
     run: Run | str | Path,
     out: str | Path,

@@ -22,6 +22,7 @@ from unbraid.manipulation.settings import ManipulationSettings, Rotations, fill_
 from unbraid.runs.folder import Log
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime import provenance
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import expand_user, make_folder
 from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.signals import DeferredSignals, deferred_signals
@@ -31,6 +32,7 @@ MAX_RECORDS = 100  # maximum number of records of the log in the file
 LOG_SUMS = "log/sums"  # key, in a checkpoint, of the sums of the terms since the last record of the log
 
 
+@explain_unknown_arguments()
 def modify(
     data: str | FactorData,
     *,

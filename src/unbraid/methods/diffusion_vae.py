@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.methods.curved import CurvedMethod
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, setting
 from unbraid.nets.vae import LikelihoodDecoder, VAENet
@@ -96,7 +95,7 @@ class DiffusionVAE(CurvedMethod):
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         """Raise a UserError if the space cannot have this number of latents. Warn if the KL cannot reach a capacity."""
         for message in self.capacity_warnings(self.manifold(latents)):
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            warn_user(message)
 
     def capacity_warnings(self, space: Space) -> list[str]:
         """Return one message for each capacity that the KL cannot reach.

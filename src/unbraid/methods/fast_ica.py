@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import warn_user
 from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
@@ -81,11 +81,9 @@ def unmixing_rotation(white: Float[Tensor, "n d"], noise: Noise) -> Float[Tensor
             return moved
         half = orthonormal(moved * cosines.sign()[:, None] + rotation)
         rotation = moved if iteration < FULL_STEPS else half
-    warnings.warn(
+    warn_user(
         f"FastICA did not converge in {MAX_ITERATIONS:,} iterations. The latents may have several components that are "
-        "close to normal distributions, which no ICA can separate.",
-        RuntimeWarning,
-        stacklevel=4,
+        "close to normal distributions, which no ICA can separate."
     )
     return rotation
 

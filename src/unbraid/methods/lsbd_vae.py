@@ -108,10 +108,16 @@ class LSBDVAE(Method):
             )
         if not self.labels:
             return
-        if len(data.cyclic) < max(self.circles, 1):
+        if not self.circles and not data.cyclic:
             raise UserError(
-                f"LSBDVAE with {self.circles} circles and labels needs data with at least {max(self.circles, 1)} "
-                f"cyclic factor(s). {data.name} has {len(data.cyclic)}. Choose data such as square_torus, dsprites or "
+                "LSBDVAE with labelled pairs needs at least 1 circle, and data with a cyclic factor, such as "
+                f"square_torus. Got circles=0, labels={self.labels} and {data.name}. Pass labels=0 for a VAE without "
+                "labels."
+            )
+        if len(data.cyclic) < self.circles:
+            raise UserError(
+                f"LSBDVAE with {self.circles} circles and labels needs data with at least {self.circles} cyclic "
+                f"factor(s). {data.name} has {len(data.cyclic)}. Choose data such as square_torus, dsprites or "
                 "cars3d, or labels=0."
             )
         check_pairs(self, data, batch)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.metrics.known_codes import make_noise_codes, make_perfect_codes
 from unbraid.metrics.protocol import Array, Rows, Values
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
@@ -97,4 +96,4 @@ def _write_cache(file: Path, content: CachedScores) -> None:
         make_folder(file.parent)
         write_atomic(file, json.dumps(content).encode())
     except UserError as error:
-        warnings.warn(f"Ceilings and floors could not be stored in the cache: {error}", RuntimeWarning, stacklevel=3)
+        warn_user(f"Ceilings and floors could not be stored in the cache: {error}")

@@ -205,17 +205,28 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     """
     if names is None:
         return list(DEFAULT_METRICS)
-    if names == "all":
-        return list(METRICS)
     listed: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
     for name in listed:
         if not isinstance(name, str):
             raise UserError(f"Metrics are given by name, such as 'mig' or ['mig', 'dci']. Got {name!r} instead.")
     requested = list(split_names(listed))
+    if "all" in requested:
+        return list(METRICS)
     for name in requested:
         if name not in METRICS:
             raise UserError(unknown_name_message("metric", name, list(METRICS)))
     return requested
+
+
+def are_named(names: str | Iterable[str] | None) -> bool:
+    """Return whether metrics are given by their names, so that all of them must be computed.
+
+    None and "all" stand for those of the default metrics, or of all metrics, that can be computed for the data.
+
+    >>> are_named(None), are_named("all"), are_named(["all"]), are_named("mig,sap")
+    (False, False, False, True)
+    """
+    return names is not None and resolve_metric_names(names) != list(METRICS)
 
 
 __all__ = [
@@ -226,6 +237,7 @@ __all__ = [
     "Rows",
     "Selection",
     "Values",
+    "are_named",
     "as_continuous",
     "check_comparable",
     "differences",

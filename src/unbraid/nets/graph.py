@@ -23,6 +23,9 @@ KEPT = (
     "batch_norm.default", "group_norm.default", "layer_norm.default", "instance_norm.default", "max_pool2d.default",
     "adaptive_avg_pool2d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "pixel_shuffle.default",
     "softmax.int", "flatten.using_ints", "unflatten.int", "reshape.default", "chunk.default", "to.dtype",
+    "upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default",
+    "_upsample_nearest_exact1d.default", "_upsample_nearest_exact2d.default", "_upsample_nearest_exact3d.default",
+    "adaptive_max_pool2d.default", "adaptive_max_pool3d.default",
 )  # fmt: skip
 """Operations that are stored as they are, although PyTorch can express them by more elementary ones."""
 FORBIDDEN = re.compile(r"as_strided|empty|from_file|_assert|resize|set_|record_stream")
@@ -83,10 +86,16 @@ def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
     except UserError:
         table = torch.export.default_decompositions()
         table[torch.ops.aten._convolution.default] = lambda *args: torch.ops.aten.convolution.default(*args[:9])
+        table[torch.ops.aten.empty.memory_format] = _zeros
         for name in KEPT:
             packet, _, overload = name.partition(".")
             table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
         return _read_program(program.run_decompositions(table))
+
+
+def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **others: Any) -> Tensor:
+    """Return zeros in place of memory that an operation fills later, such as circular padding."""
+    return torch.zeros(size, dtype=dtype, device=device)
 
 
 def _read_program(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:

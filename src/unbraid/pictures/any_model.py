@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.nets.any_model import as_tensor, model_parts, pixel_problem, read_examples, read_posterior
 from unbraid.runs.run import CHUNK
 
@@ -98,11 +97,9 @@ def warn_if_not_pixels(reconstruction: Tensor) -> None:
     Only reconstructions are checked, because latents far from those of all examples may decode to any values.
     """
     if (problem := pixel_problem(reconstruction)) is not None:
-        warnings.warn(
+        warn_user(
             f"{problem} If they are logits, pass (encode, lambda z: decode(z).sigmoid()). If they are in [-1, 1], pass "
-            "(encode, lambda z: decode(z) / 2 + 0.5).",
-            RuntimeWarning,
-            stacklevel=2,
+            "(encode, lambda z: decode(z) / 2 + 0.5)."
         )
 
 

@@ -22,6 +22,7 @@ from unbraid.pictures.examples import decoded_images, start_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
 from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.embedding import image_tag
 from unbraid.scoring.encoding import encode_table
 
@@ -137,6 +138,7 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     return DecodedTraversal(images, labels, x[example].cpu(), reconstruction)
 
 
+@explain_unknown_arguments()
 def traverse(
     model: Any,
     data: Any = None,
@@ -183,6 +185,11 @@ def traverse(
     check_grid_arguments(span, columns)
     if rows is not None and rows < 1:
         raise UserError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
+    if out is not None and Path(out).suffix.lower() in (".png", ".gif", ".jpg", ".jpeg", ".pdf", ".svg"):
+        raise UserError(
+            f"'out' must be a folder, in which traversal.png and traversal.gif are written. Got the name of a file, "
+            f"{str(out)!r}. To save only the picture, call .image.save({str(out)!r}) of the result."
+        )
     run_on_dataset = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
     decode = _decode_from_data(model, data, example) if run_on_dataset else _decode_from_images(model, data, example)
     default = model.path if run_on_dataset else None

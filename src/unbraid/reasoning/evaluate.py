@@ -23,6 +23,7 @@ from unbraid.reasoning.stored_curves import Curve, add_curves, curve_key, read_c
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import load_datasets, scorable_runs
@@ -54,6 +55,7 @@ class Representation:
     run: Run | None = None
 
 
+@explain_unknown_arguments()
 def abstract_reasoning(
     runs: str | Path | Run | Iterable[str | Path | Run],
     settings: ReasoningSettings | None = None,

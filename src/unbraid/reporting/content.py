@@ -13,7 +13,7 @@ import torch
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
-from unbraid.label_kinds import split_names
+from unbraid.metrics.protocol import resolve_metric_names
 from unbraid.pictures.examples import example_images, is_drawable
 from unbraid.pictures.images import to_image
 from unbraid.reporting.bounds_table import ceilings_and_floors, number_protocols, run_protocols, sample_notes
@@ -33,6 +33,7 @@ from unbraid.reporting.runs_table import (
 )
 from unbraid.reporting.truth import renderer_spec
 from unbraid.runs.run import Run
+from unbraid.runs.same_model import same_model_notes
 from unbraid.runtime import provenance
 from unbraid.runtime.progress import progress
 from unbraid.scoring.score import load_datasets
@@ -86,7 +87,7 @@ def report_content(
     """
     datasets = load_datasets(runs, data, quiet)
     trained = [run for run in runs if run.divergence is None]
-    scores, notes = read_and_compute_scores(trained, datasets, list(split_names(metrics)), scoring, quiet)
+    scores, notes = read_and_compute_scores(trained, datasets, resolve_metric_names(metrics), scoring, quiet)
     columns, labels = metrics_with_scores(scores), short_labels(runs)
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)
@@ -110,7 +111,7 @@ def report_content(
         "left_out": len(trained) - len(listed),
         "curves": curves[:MAX_CURVES],
         "curves_left_out": len(curves[MAX_CURVES:]),
-        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes],
+        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes, *same_model_notes(trained)],
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}

@@ -16,9 +16,11 @@ from unbraid.reporting.page import live_page
 from unbraid.reporting.server import Server, new_token, serve
 from unbraid.runs.run import Run, are_folders, as_runs, load_runs
 from unbraid.runs.search import as_folders
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.scoring.score import load_datasets
 
 
+@explain_unknown_arguments()
 def explore(
     runs: str | Path | Run | Iterable[str | Path | Run],
     *,

@@ -22,6 +22,7 @@ from unbraid.runs.only import Only
 from unbraid.runs.results import RESULTS_FILE
 from unbraid.runs.run import Run, are_folders, as_runs
 from unbraid.runs.search import as_folders
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder, resolve_path, write_atomic
 
 MAX_PAGE_BYTES = 2_000_000  # maximum size of a page without the weights of decoders
@@ -29,6 +30,7 @@ LEFT_OUT = "The pictures of this run are left out, because the page would be too
 SCRIPTS = (*program.SCRIPTS, *truth.SCRIPTS, "page.js", "explorer.js")
 
 
+@explain_unknown_arguments()
 def report(
     runs: str | Path | Run | Iterable[str | Path | Run],
     out: str | Path | None = None,

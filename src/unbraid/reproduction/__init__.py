@@ -23,6 +23,7 @@ from unbraid.reproduction.deviations import list_deviations
 from unbraid.reproduction.example_table import example_results
 from unbraid.reproduction.figure import draw_reproduction
 from unbraid.reproduction.saving import save_reproduction
+from unbraid.runtime.arguments import explain_unknown_arguments
 
 TARGETS: dict[str, Target] = {
     "demystifying2021": demystifying.TARGET,
@@ -76,6 +77,7 @@ def find_target(name: str) -> Target:
     return TARGETS[name]
 
 
+@explain_unknown_arguments()
 def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
     """Compare the published numbers of a study with those of runs that were trained with unbraid. Nothing is trained.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.methods import Method
 from unbraid.nets.registry import check_stored_net
 from unbraid.nets.vae import PairBuilder
@@ -64,9 +63,7 @@ def warn_about_changed_sources(folder: RunFolder, spec: RunSpec, builder: PairBu
     """Warn if the user's own method or network has changed since the run was started."""
     changed = changed_sources(folder.own.sources, own_sources(spec, builder)) if folder.own.sources else []
     if changed:
-        warnings.warn(
+        warn_user(
             f"The source code of {changed[0]} has changed since the run {folder.path} was started. What the run now "
-            "computes may differ from what was trained.",
-            RuntimeWarning,
-            stacklevel=4,
+            "computes may differ from what was trained."
         )

@@ -14,12 +14,14 @@ from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.pretrained_files import CARD, CONFIG, RUN_FILES, PretrainedConfig
 from unbraid.runs.run import Run, open_trained_run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.schema import read_json
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 REMEDY = "Download or save the model again."
 
 
+@explain_unknown_arguments()
 def from_pretrained(
     source: str | Path,
     *,
@@ -71,6 +73,7 @@ def from_pretrained(
     return run
 
 
+@explain_unknown_arguments()
 def push_to_hub(run: Run, repository: str, *, private: bool = True, token: str | None = None) -> str:
     """Upload a run to the Hugging Face Hub. The repository is created if it does not exist.
 

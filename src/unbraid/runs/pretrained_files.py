@@ -19,7 +19,7 @@ from unbraid.metrics import METRICS, TRAITS
 from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.run_data import memory_fingerprint
-from unbraid.runs.scores import read_scores
+from unbraid.runs.scores import prefer_data, read_scores
 from unbraid.runs.sources import is_own
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.folders import new_folder
@@ -124,7 +124,8 @@ def model_card(run: Run, shape: tuple[int, ...], name: str) -> str:
 def _score_lines(run: Run) -> Iterator[str]:
     """Yield a table with the headline score of each metric that the run has been scored with."""
     default = run.spec.method.code_kinds[0]
-    records = [] if run.path is None else [r for r in read_scores(run.path) if r["codes"] == default]
+    found = [] if run.path is None else prefer_data(read_scores(run.path), run.spec.data)
+    records = [record for record in found if record["codes"] == default]
     scores = {
         record["metric"]: record["values"].get(TRAITS[record["metric"]].headline)
         for record in records

@@ -9,8 +9,9 @@
 - `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
 - `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
-- `<metric>.<key>`: the latest scores of the default codes. Scores of other codes have the suffix `.<codes>`. In the
-  folder of a study, only scores with the draws and the seed of its protocol are used
+- `<metric>.<key>`: the latest scores of the default codes, on the data of the run if there are any. Scores of other
+  codes have the suffix `.<codes>`. In the folder of a study, only scores with the draws and the seed of its protocol
+  are used
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
-from unbraid.runs.scores import Record, read_protocol, read_scores
+from unbraid.runs.scores import Record, prefer_data, read_protocol, read_scores
 from unbraid.runtime.files import make_folder, refuse_special_file, write_atomic
 from unbraid.runtime.schema import read_json
 
@@ -68,13 +69,15 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any], study_protoco
 def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda record: True) -> Row:
     """Return the scores in the folder of a run by column name. Later records replace earlier ones of the same name.
 
+    If a metric was computed on the data of the run, scores on other data are left out.
+
     Args:
         run: The folder of the run.
         wanted: A function that returns False for records to leave out. By default all are used.
     """
     default = run.spec.method.code_kinds[0]
     scores: Row = {}
-    for record in filter(wanted, read_scores(run.path)):
+    for record in prefer_data(filter(wanted, read_scores(run.path)), run.spec.data):
         suffix = "" if record["codes"] == default else f".{record['codes']}"
         scores |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
     return scores

@@ -33,6 +33,7 @@ from unbraid.runs.run_list import RunList, last_values, run_state
 from unbraid.runs.search import Folders, as_folders, search_runs
 from unbraid.runs.spec import RunSpec, import_method
 from unbraid.runs.stored_network import StoredNetwork
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.tables import html_table
 
 CHUNK = 512  # examples per forward pass
@@ -308,6 +309,7 @@ def open_trained_run(
     return StoredRun.trained(folder, spec, shape, builder, device)
 
 
+@explain_unknown_arguments()
 def load_runs(
     folder: Folders,
     data: DataLike | None = None,
@@ -434,6 +436,7 @@ def as_run(run: Any) -> Any:
     return run
 
 
+@explain_unknown_arguments()
 def load_run(
     folder: str | Path,
     data: DataLike | None = None,
@@ -473,8 +476,10 @@ def load_run(
     folders = [run for path in as_folders(folder) for run in find_runs(path)]
     if len(folders) != 1:
         count = f"{len(folders)} runs" if folders else "no run"
+        example = f", such as {folders[0].path}" if folders else ""
         raise UserError(
-            f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run, or use load_runs."
+            f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run{example}. In "
+            "Python, load_runs loads several."
         )
     (found,) = folders
     methods = list(methods)

@@ -37,6 +37,25 @@ def read_scores(folder: Path, sides: bool = False) -> list[Record]:
     return [record for record in records if sides or "side" not in record]
 
 
+def prefer_data(records: Iterable[Record], data: str) -> list[Record]:
+    """Return records without those of other data that could be confused with scores on `data`.
+
+    A record of other data is left out if there is a record of the same metric and kind of codes on `data`. Records that
+    do not say what data they were computed on count as records of `data`.
+
+    >>> own, other = {"metric": "mig", "codes": "mean", "data": "toy"}, {"metric": "mig", "codes": "mean", "data": "b"}
+    >>> prefer_data([own, other], "toy") == [own], prefer_data([other], "toy") == [other]
+    (True, True)
+    """
+    listed = list(records)
+    present = {_what(record) for record in listed if record.get("data", data) == data}
+    return [record for record in listed if record.get("data", data) == data or _what(record) not in present]
+
+
+def _what(record: Record) -> tuple[Any, Any]:
+    return record["metric"], record["codes"]
+
+
 def read_protocol(folder: Path) -> Protocol:
     """Read the protocol of the study in a folder, or of the study to which the run in a folder belongs.
 

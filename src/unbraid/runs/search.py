@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.only import Only, choose
 from unbraid.runs.results import read_sweep_positions
@@ -58,7 +57,7 @@ def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
     if not any(found.values()):
         raise UserError(_no_runs(paths))
     if empty := [str(path) for path, runs in found.items() if not runs and path.is_dir()]:
-        warnings.warn(f"left out: no runs in {', '.join(empty)}", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: no runs in {', '.join(empty)}")
     unique = _unique(run for runs in found.values() for run in runs)
     return choose(sorted(unique, key=lambda run: run.spec.sort_key()), properties_of_runs(), only)
 

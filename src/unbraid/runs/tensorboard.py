@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import warnings
 from pathlib import Path
 
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError, unknown_name_message, warn_user
 from unbraid.runs.folder import Log, RunFolder
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder, write_atomic
 
 FOLDER = "tensorboard"
@@ -36,6 +36,7 @@ def check_log(log: str | None, out: object) -> None:
         )
 
 
+@explain_unknown_arguments()
 def write_tensorboard(run: Run | RunFolder | str | Path) -> Path:
     """Write the log and the settings of a run as an event file for TensorBoard.
 
@@ -68,9 +69,7 @@ def update_during_training(folder: RunFolder, log: Log) -> None:
     try:
         update_event_file(folder, log)
     except Exception as error:  # an error in the log must not stop the training
-        warnings.warn(
-            f"The TensorBoard log of run {folder.path.name} was not written: {error}", RuntimeWarning, stacklevel=2
-        )
+        warn_user(f"The TensorBoard log of run {folder.path.name} was not written: {error}")
 
 
 def update_event_file(folder: RunFolder, log: Log) -> Path:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from unbraid.errors import warn_user
 from unbraid.runs.folder import Log, RunFolder
 from unbraid.runs.tensorboard import update_during_training
 
@@ -54,7 +54,7 @@ def write_if_finished(folder: RunFolder, log: Log, write: Callable[[RunFolder, L
         write(folder, log)
     except Exception as error:  # an error in the log must not stop the training
         name = folder.path.name
-        warnings.warn(f"The {title} log of run {name} was not written: {error}", RuntimeWarning, stacklevel=3)
+        warn_user(f"The {title} log of run {name} was not written: {error}")
 
 
 def write_wandb(folder: RunFolder, log: Log) -> Path:

@@ -13,32 +13,43 @@ from unbraid.errors import UserError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Names that users may expect, for example from other libraries, and the arguments of unbraid that they stand for.
+# Names that users may expect, for example from other libraries, and the arguments of unbraid that they may stand for.
 OTHER_NAMES = {
-    "batch_size": "batch",
-    "by": "between",
-    "dataset": "data",
-    "epochs": "steps",
-    "factor_names": "names",
-    "folder": "out",
-    "iterations": "steps",
-    "latent_dim": "latents",
-    "latent_size": "latents",
-    "lr": "learning_rate",
-    "metric": "metrics",
-    "output": "out",
-    "path": "out",
-    "random_state": "seeds",
-    "seed": "seeds",
-    "z_dim": "latents",
+    "batch_size": ("batch",),
+    "by": ("between", "rank"),
+    "criterion": ("by",),
+    "dataset": ("data",),
+    "datasets": ("data",),
+    "epochs": ("steps",),
+    "factor_names": ("names",),
+    "folder": ("runs", "out"),
+    "group": ("within",),
+    "iterations": ("steps",),
+    "latent_dim": ("latents",),
+    "latent_size": ("latents",),
+    "lr": ("learning_rate",),
+    "metric": ("metrics", "rank"),
+    "model": ("runs", "run"),
+    "models": ("runs",),
+    "name": ("source",),
+    "output": ("out",),
+    "path": ("folder", "source", "out"),
+    "random_state": ("seeds", "seed"),
+    "run": ("runs", "model"),
+    "runs": ("folder", "run", "model"),
+    "seed": ("seeds", "random_state"),
+    "sort": ("rank",),
+    "study": ("source",),
+    "top": ("best",),
+    "z_dim": ("latents",),
 }
 
 
 def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that makes a function raise a UserError for unknown keyword arguments.
+    """Return a decorator that makes a function or a constructor raise a UserError for unknown keyword arguments.
 
-    The message suggests the argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a similar
-    name. It always lists the arguments of the function.
+    The message suggests the first argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a
+    similar name. It always lists the arguments of the function.
 
     Args:
         note: A sentence that the message contains if there is no suggestion.
@@ -55,13 +66,16 @@ def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Call
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = list(inspect.signature(function).parameters)
+        parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+        owner = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+        listed = ", ".join(str(one.replace(annotation=one.empty, default=one.empty)) for one in parameters)
 
         @functools.wraps(function)
         def checked(*arguments: P.args, **named: P.kwargs) -> R:
             for name in named:
                 if name not in known:
-                    raise UserError(_message(function.__name__, name, known, note))
+                    raise UserError(_message(owner, name, known, listed, note))
             return function(*arguments, **named)
 
         return checked
@@ -69,8 +83,8 @@ def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Call
     return decorate
 
 
-def _message(function: str, name: str, known: list[str], note: str) -> str:
-    other = OTHER_NAMES.get(name)
-    near = [other] if other in known else difflib.get_close_matches(name, known, n=1)
+def _message(function: str, name: str, known: list[str], listed: str, note: str) -> str:
+    near = [other for other in OTHER_NAMES.get(name, ()) if other in known]
+    near = near or difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else note and f"{note} "
-    return f"{function} has no argument {name!r}. {hint}Its arguments are: {', '.join(known)}."
+    return f"{function} has no argument {name!r}. {hint}Its arguments are: {listed}."

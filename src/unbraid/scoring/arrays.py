@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
 from unbraid.metrics.arrays import as_codes
 from unbraid.metrics.labels import as_labels
-from unbraid.metrics.protocol import Array, Protocol, Rows, identity_digest, resolve_metric_names, sample_description
+from unbraid.metrics.protocol import (
+    Array,
+    Protocol,
+    Rows,
+    are_named,
+    identity_digest,
+    resolve_metric_names,
+    sample_description,
+)
 from unbraid.runtime.progress import progress
 
 
 def score_arrays(
     codes: Any,
     factors: Any,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
     *,
     names: Sequence[str] | None = None,
     continuous: str | Sequence[str] | None = None,
@@ -62,9 +69,9 @@ def score_arrays(
     rows, metric_names = protocol.rows(codes, values, is_continuous), resolve_metric_names(metrics)
     with progress("scoring", len(metric_names), quiet) as report:
         outcome = rows.score(metric_names, protocol.seed, lambda name: report(metric_names.index(name), name))
-    scored = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
+    scored = outcome.values if outcome.values and not are_named(metrics) else outcome.values_or_raise()
     for name, reason in outcome.errors.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
+        warn_user(f"left out: {name}: {reason}")
     scores = {f"{name}.{key}": value for name, own in scored.items() for key, value in own.items()}
     digest = identity_digest(rows.identity(name, protocol.seed) for name in metric_names)
     sample = sample_description(rows.sizes(), protocol)

@@ -20,6 +20,7 @@ from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka,
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.tables import html_table, wide_table
 from unbraid.scoring.encoding import encode_table
@@ -91,6 +92,7 @@ class EncodedExamples(NamedTuple):
     error: float | None
 
 
+@explain_unknown_arguments()
 def compare_codes(
     first: RunsLike,
     second: RunsLike | None = None,

@@ -14,6 +14,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import progress
 
 SAMPLES_PER_BATCH = 8_192  # maximum number of samples that are decoded together
@@ -28,6 +29,7 @@ def log_weights(run: Run, x: Tensor, samples: int, noise: Noise) -> Float[Tensor
     return weights
 
 
+@explain_unknown_arguments()
 def likelihood_bounds(
     run: Run,
     data: FactorData,

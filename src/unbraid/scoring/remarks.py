@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from unbraid.metrics.protocol import differences
+from unbraid.runs.same_model import model_identity
 from unbraid.scoring.differences import MIN_SEEDS
 from unbraid.scoring.sides import Side
 
@@ -21,12 +22,12 @@ def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[A
 
 
 def shared_remarks(sides: Sequence[Side]) -> list[str]:
-    """Return a remark about each pair of sides that have some runs in common."""
-    ids = {side.name: {entry.run.spec.id for entry in side.runs} for side in sides}
+    """Return a remark about each pair of sides that have some models in common."""
+    models = {side.name: {model_identity(entry.run.spec) for entry in side.runs} for side in sides}
     return [
         f"{len(common)} run(s) are in both {a} and {b}, so the two are not independent."
-        for a, b in combinations(ids, 2)
-        if (common := ids[a] & ids[b])
+        for a, b in combinations(models, 2)
+        if (common := models[a] & models[b])
     ]
 
 

@@ -7,14 +7,13 @@ functions that score runs.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.metrics import METRICS
-from unbraid.metrics.protocol import Protocol, resolve_metric_names
+from unbraid.metrics.protocol import Protocol, are_named, resolve_metric_names
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import progress
@@ -54,10 +53,11 @@ def score(
 
     Args:
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            A run that is given twice has one row. By default `codes` and `factors` are scored instead of runs.
+            A run that is given twice has one row. A model that was adopted twice has two rows with equal scores, and
+            a warning says so. By default `codes` and `factors` are scored instead of runs.
         metrics: Names of metrics, as a list or separated by commas, or "all". By default
             `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
-            named here, and is left out with a warning otherwise.
+            named here. By default and with "all", it is left out.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
             its own dataset.
         codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
@@ -107,11 +107,10 @@ def score(
         _check_arrays(runs, data, codes, factors)
         if sides:
             raise UserError("`sides` is for runs. Got codes and factors instead. Score each side in a call of its own.")
-        names = None if metrics is None else resolve_metric_names(metrics)
         row, _ = score_arrays(
             codes,
             factors,
-            names,
+            metrics,
             continuous=continuous,
             discrete=discrete,
             protocol=protocol or Protocol(),
@@ -162,7 +161,7 @@ def scorable_runs(runs: Any, data: DataLike | None, trust: bool, only: Only = No
         where = given if isinstance(given, str | Path) else ", ".join(map(str, given))
         raise UserError(f"No run in {where} can be scored: {len(found)} diverged. The others are not fully trained.")
     if len(trained) < len(found):
-        warnings.warn(f"left out: {len(found) - len(trained)} diverged run(s)", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: {len(found) - len(trained)} diverged run(s)")
     return trained
 
 
@@ -176,13 +175,17 @@ def score_runs(
     quiet: bool = False,
 ) -> ScoreRows:
     """Compute the scores of trained runs. The arguments and the returned rows are those of `score`."""
+    from unbraid.runs.same_model import same_model_notes
     from unbraid.scoring.run_scorer import share_encoding_queue
     from unbraid.scoring.tasks import ScoringTask, available_cores
 
     names = resolve_metric_names(metrics)
     kinds = {run.id: _code_kinds(run, codes) for run in runs}
     datasets = load_datasets(runs, data, quiet)
-    if metrics is None:
+    named = are_named(metrics)
+    if named:
+        _check_labels(names, datasets.values())
+    else:
         names = applicable_metrics(names, datasets.values())
     scorers = _make_scorers(runs, datasets, protocol)
     tasks = [
@@ -192,9 +195,11 @@ def score_runs(
         if (missing := scorer.missing_metrics(names, kind))
     ]
     share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
-    errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
+    errors = _add_scores(tasks, jobs or available_cores(), named, quiet)
+    for note in same_model_notes(runs):
+        warn_user(f"{note} Their scores are equal, so count them as one model.")
     for name, reason in errors.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
     return ScoreRows(rows, [run.spec for run in runs])
 
@@ -208,6 +213,18 @@ def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> 
     available = {"factors": any(data.names for data in given), "periods": any(data.cyclic for data in given)}
     absent = {name for name, exists in available.items() if not exists}
     return [name for name in names if not absent & set(inspect.signature(METRICS[name]).parameters)]
+
+
+def _check_labels(names: Iterable[str], datasets: Iterable[FactorData]) -> None:
+    """Raise a UserError if a metric needs labels and a dataset has none."""
+    needing = [name for name in names if "factors" in inspect.signature(METRICS[name]).parameters]
+    unlabelled = next((data.name for data in datasets if not data.names), None)
+    if needing and unlabelled is not None:
+        others = ", ".join(name for name in METRICS if "factors" not in inspect.signature(METRICS[name]).parameters)
+        raise UserError(
+            f"{', '.join(needing)} {'needs' if len(needing) == 1 else 'need'} labels of the factors. {unlabelled} has "
+            f"none. Choose metrics without labels ({others}), or rank the runs with: unbraid select (ub.select)."
+        )
 
 
 def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol: Protocol | None) -> list[RunScorer]:

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError, unknown_name_message, warn_user
 from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runs.same_model import group_same_models, same_model_notes
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.rows import ScoreRows
@@ -29,6 +31,7 @@ MAX_PARTNERS = 50  # maximum number of other runs with which `select` compares a
 INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
 
 
+@explain_unknown_arguments()
 def select(
     runs: str | Path | Run | Iterable[str | Path | Run],
     *,
@@ -67,7 +70,8 @@ def select(
 
     Args:
         runs: The trained runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            There must be at least two runs per group, except for PIPE. A run that is given twice counts once.
+            There must be at least two runs per group, except for PIPE. A run that is given twice counts once. So
+            does a model that was adopted twice, and a warning says so.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
         by: The criterion: "udr", "model_centrality" or "pipe".
         method: How UDR compares the latents of two runs, "lasso" or "spearman".
@@ -102,7 +106,7 @@ def select(
     ):
         if name not in known:
             raise UserError(unknown_name_message(what, name, list(known)))
-    runs = scorable_runs(runs, data, trust, only)
+    runs = _different_models(scorable_runs(runs, data, trust, only))
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs), quiet) as report:
@@ -112,6 +116,13 @@ def select(
             for run, (value, count) in zip(group, ranking.rank(by, method, examples), strict=True):
                 rows.append({**describe_run(run), by: value, "informative": count})
     return ScoreRows(sorted(rows, key=lambda row: -row[by]), [run.spec for run in runs])
+
+
+def _different_models(runs: Sequence[Run]) -> list[Run]:
+    """Return each model once, with a warning about others. A model would agree perfectly with a copy of itself."""
+    for note in same_model_notes(runs):
+        warn_user(f"{note} Only the first one is ranked.")
+    return [group[0] for group in group_same_models(runs)]
 
 
 @dataclass(frozen=True)

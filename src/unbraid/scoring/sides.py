@@ -12,14 +12,18 @@ from typing import Any
 from unbraid.metrics import TRAITS
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.only import Only
-from unbraid.runs.scores import read_scores
+from unbraid.runs.same_model import group_same_models
+from unbraid.runs.scores import prefer_data, read_scores
 from unbraid.runs.search import Folders, as_folders, search_runs
 from unbraid.scoring.intervals import mean_interval
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A trained run with its settings and, for each metric, the latest record for its default codes."""
+    """A trained run with its settings and, for each metric, the latest record for its default codes.
+
+    If a metric was computed on the data of the run, scores on other data are ignored.
+    """
 
     run: RunFolder
     settings: dict[str, Any]
@@ -29,13 +33,9 @@ class ScoredRun:
     def read(cls, run: RunFolder) -> ScoredRun:
         """Read the scores of a run from its folder."""
         default = run.spec.method.code_kinds[0]
-        records = {r["metric"]: r for r in read_scores(run.path) if r["codes"] == default}
+        found = prefer_data(read_scores(run.path), run.spec.data)
+        records = {record["metric"]: record for record in found if record["codes"] == default}
         return cls(run, run.spec.flat(), records)
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The digest of an adopted model, or the id of any other run, together with the name of the data."""
-        return self.settings.get("model", self.run.spec.id), self.run.spec.data
 
     def value(self, metric: str) -> float | None:
         """Return the headline score of a metric, or None if it was not computed or is not finite."""
@@ -72,11 +72,11 @@ class Side:
     def of_runs(cls, name: str, where: str, found: Sequence[RunFolder]) -> Side:
         """Read the scores of runs that were found in the folders `where`. An adopted model counts once."""
         statuses = [run.status for run in found]
-        runs = [ScoredRun.read(run) for run, status in zip(found, statuses, strict=True) if status == "done"]
-        kept = list({entry.identity: entry for entry in reversed(runs)}.values())[::-1]
+        done = [run for run, status in zip(found, statuses, strict=True) if status == "done"]
+        models = [ScoredRun.read(group[0]) for group in group_same_models(done)]
         diverged = statuses.count("diverged")
-        unfinished = len(statuses) - len(runs) - diverged
-        return cls(name, where, kept, diverged, unfinished, len(runs) - len(kept))
+        unfinished = len(statuses) - len(done) - diverged
+        return cls(name, where, models, diverged, unfinished, len(done) - len(models))
 
     def scored_runs(self) -> list[ScoredRun]:
         """Return the runs that have at least one score."""

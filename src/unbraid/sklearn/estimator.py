@@ -22,6 +22,7 @@ from unbraid.methods import Method
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.run import CHUNK, Run, posterior_codes
 from unbraid.runs.spec import as_methods
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.scoring.likelihood import likelihood_bounds
 from unbraid.sklearn.jobs import TrainingJob, train_job
 from unbraid.training.train import RunDefaults
@@ -70,6 +71,10 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ((40, 3), True, BetaVAE(beta=2.0, warmup=0.0))
     """
 
+    @explain_unknown_arguments(
+        "Settings of the method belong to the method, as in VAE(ub.methods.BetaVAE(beta=4.0)), or have the prefix "
+        "method__, as in VAE('beta_vae').set_params(method__beta=4.0)."
+    )
     def __init__(
         self,
         method: str | type[Method] | Method = "vae",

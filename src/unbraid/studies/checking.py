@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.nets.registry import resolve_net
 from unbraid.runs.spec import registry_name
 from unbraid.studies.planned import PlannedRun, replace_spec, runs_by_dataset
@@ -34,7 +33,7 @@ def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> li
     if not trainable:
         raise UserError(next(iter(reasons.values())))
     for what, reason in reasons.items():
-        warnings.warn(f"left out: {what}: {reason}", RuntimeWarning, stacklevel=3)
+        warn_user(f"left out: {what}: {reason}")
     return trainable
 
 

@@ -7,7 +7,6 @@ encodes them only once.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
+from unbraid.errors import warn_user
 from unbraid.metrics.protocol import Protocol, score_versions
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.run import open_run
@@ -92,11 +92,9 @@ class GroupScoring:
                     done += 1
         single = [group[0] for group in groups if len(group) == 1]
         if single and "udr" in self.names:
-            warnings.warn(
+            warn_user(
                 f"left out: udr of {len(single)} runs, such as {single[0].path.name}: The UDR compares runs that "
-                "differ in the seed only, and these settings have only one seed. Train more seeds.",
-                RuntimeWarning,
-                stacklevel=3,
+                "differ in the seed only, and these settings have only one seed. Train more seeds."
             )
 
     def score_group(self, group: Sequence[RunFolder], data: FactorData, index: Tensor) -> None:

@@ -10,6 +10,7 @@ from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.only import Only
 from unbraid.runs.spec import RunSpec
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.studies.checking import trainable_runs
 from unbraid.studies.cluster import run_cluster
 from unbraid.studies.devices import train_on_devices
@@ -25,6 +26,7 @@ StudySource = str | Path | Iterable[RunSpec | PlannedRun]
 """The name of a study in `STUDIES`, the path of a study file (.py, .toml or .json), or a list of runs."""
 
 
+@explain_unknown_arguments()
 def study(
     source: StudySource,
     out: str | Path,

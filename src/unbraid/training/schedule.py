@@ -9,7 +9,6 @@ a GPU, the sizes of stacks also depend on the free memory.
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import ceil
@@ -18,7 +17,7 @@ from typing import TypeVar
 import torch
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
@@ -169,9 +168,7 @@ def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
             f"One run of batch {runs[0].spec.batch} does not fit into the free memory of {device}. Use a smaller batch "
             "or a smaller network, or end other programs that use the device."
         )
-    warnings.warn(
-        f"{len(runs)} runs do not fit into the memory of {device} together. Training continues with {half} at a time.",
-        RuntimeWarning,
-        stacklevel=2,
+    warn_user(
+        f"{len(runs)} runs do not fit into the memory of {device} together. Training continues with {half} at a time."
     )
     return [StackGroup([runs[:half]]), StackGroup([runs[half:]])]

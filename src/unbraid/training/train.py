@@ -7,7 +7,6 @@ trained. It passes the other runs to `schedule.train_runs`. See `unbraid.trainin
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
 from unbraid.data.own.arrays import OwnData
 from unbraid.data.readers.faust import Meshes
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.methods import Method
 from unbraid.methods.added_support import check_support
 from unbraid.methods.decoder_penalties import check_penalised
@@ -303,11 +302,9 @@ def warn_of_long_schedules(specs: Iterable[RunSpec]) -> None:
             name = registry_name(type(spec.method))
             longest[name] = max(longest.get(name, (0.0, 0)), (end, spec.steps))
     for name, (end, steps) in longest.items():
-        warnings.warn(
+        warn_user(
             f"A run of {name} with {steps:,} steps ends before its schedule, which ends at step {end:,.0f}. Train for "
-            f"more steps, or set a shorter schedule. `unbraid train {name} --help` lists the settings.",
-            RuntimeWarning,
-            stacklevel=3,
+            f"more steps, or set a shorter schedule. `unbraid train {name} --help` lists the settings."
         )
 
 

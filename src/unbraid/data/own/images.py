@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+UNREADABLE = (
+    ".heic",
+    ".heif",
+    ".avif",
+    ".raw",
+    ".dng",
+    ".cr2",
+    ".cr3",
+    ".nef",
+    ".arw",
+)  # photographs that Pillow may not read
 GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 MAX_SIZE = 1024  # maximum width and height in pixels
@@ -55,6 +66,8 @@ def image_files(folder: Path) -> list[str]:
     if not found:
         arrays = sorted(file for file in others if file.endswith((".npy", ".npz")))
         hint = f" To use the arrays in {arrays[0]}, pass that file." if arrays else " Choose a different folder."
+        if any(file.lower().endswith(UNREADABLE) for file in others):
+            hint = " Convert photographs in other formats, such as .heic, to .jpg or .png first."
         raise UserError(
             f"{folder} must contain images ({', '.join(SUFFIXES)}), directly or in its subfolders. Got {len(others)} "
             f"other files instead.{hint}"

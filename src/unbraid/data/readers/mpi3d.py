@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import npz
 from unbraid.data.readers.verify import REMEDY
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 
 NAMES = ("object_color", "object_shape", "object_size", "camera_height", "background_color", "horizontal", "vertical")
 FULL_GRID = (6, 6, 2, 3, 3, 40, 40)
@@ -100,11 +99,9 @@ def read_mpi3d(
         known = " or ".join(f"({math.prod(sizes):,}, {PIXELS}, {PIXELS}, 3)" for sizes in grids)
         raise UserError(f"The shape of 'images' of {path} must be {known}. Got {found} instead. {REMEDY}")
     if matching[0] != grids[0]:
-        warnings.warn(
+        warn_user(
             f"{path} contains the {found[0]:,} images of the 2019 challenge, not the {math.prod(grids[0]):,} "
-            f"images distributed now. The factors have {', '.join(map(str, matching[0]))} values.",
-            RuntimeWarning,
-            stacklevel=4,
+            f"images distributed now. The factors have {', '.join(map(str, matching[0]))} values."
         )
     shape = (3, PIXELS, PIXELS)
     table = cached_table(name, [path], (found[0], *shape), lambda: _blocks(path, found), progress)
