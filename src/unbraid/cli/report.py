@@ -15,7 +15,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     out = "file to write [report.html, in the folder of the runs or, for several folders, in the folder above them]"
     parser.add_argument("--out", type=file_to_write, metavar="FILE", help=out)
     add_only(parser)
-    metrics = f"metrics to show: {', '.join(METRICS)} [mig, dci, factor_vae, sap, modularity, unsupervised]"
+    metrics = f"metrics to show, or all: {', '.join(METRICS)} [mig, dci, factor_vae, sap, modularity, unsupervised]"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
     parser.add_argument(
         "--rank",
