@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import unbraid as ub
 from unbraid.errors import UserError
+from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.search import search_runs
@@ -33,7 +34,7 @@ from unbraid.zoo.catalogue import CHOICES, ZooFacts, ZooModel, list_models
 from unbraid.zoo.compact import study_scores, write_card, write_compact
 
 METRIC = "mig.discrete_mig"
-METRICS = ("mig", "dci", "factor_vae", "sap")
+METRICS = REPORT_METRICS  # a report of the models has nothing left to compute
 LIMIT = 15.0  # size of all models in 10^6 bytes
 
 

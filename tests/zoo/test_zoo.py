@@ -226,7 +226,7 @@ def test_the_models_of_the_package_are_small_and_documented() -> None:
         }  # fmt: skip
     if not models:
         with pytest.raises(ub.UserError, match="contains no models"):
-            ub.zoo.load("dsprites/slow_vae")
+            ub.zoo.load("dsprites/ada_gvae")
 
 
 @pytest.mark.slow

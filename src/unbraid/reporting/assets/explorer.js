@@ -288,7 +288,9 @@
     const bench = make("div", { class: "panels" }), starts = make("div", { class: "starts", role: "group", "aria-label": "Examples to start from" });
     const options = able.map((one) => [one.id, one.label]);
     const first = choice("run", options, able[0].id, (id) => unbraid.select(id));
-    const second = choice("compare with", [["", "no other run"], ...options], "", (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); });
+    const compare = (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); };
+    const second = choice("compare with", [["", "no other run"], ...options], "", compare);
+    unbraid.compare = (id) => { second.list.value = id; compare(id); };
     const follow = () => { if (state.second) state.second.start(Math.min(state.example, state.second.spec.start.length - 1)); };
     const lay = () => bench.replaceChildren(...[state.first, state.second, state.truth].filter(Boolean).map((one) => one.element));
     const pick = (i) => {
