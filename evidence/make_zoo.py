@@ -120,7 +120,7 @@ def score_models(out: Path, metrics: Sequence[str] = METRICS) -> Iterator[str]:
             (model.path / ".scores.lock").unlink(missing_ok=True)
         write_card(model.path, model.name)
         before = model.facts.exact_scores[METRIC]
-        yield f"{model.name}: {METRIC} {model.scores[METRIC]:.4f}, before rounding {before:.4f}"
+        yield f"{model.name}: {METRIC} {model.scores[METRIC]:.4f}, in its study {before:.4f}"
 
 
 def write_tar(out: Path, file: Path) -> None:
