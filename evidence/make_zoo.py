@@ -34,7 +34,7 @@ from unbraid.zoo.catalogue import CHOICES, ZooFacts, ZooModel, list_models
 from unbraid.zoo.compact import study_scores, write_card, write_compact
 
 METRIC = "mig.discrete_mig"
-METRICS = REPORT_METRICS  # a report of the models has nothing left to compute
+METRICS = REPORT_METRICS  # a report of the models has no scores left to compute
 LIMIT = 15.0  # size of all models in 10^6 bytes
 
 

@@ -1,4 +1,4 @@
-"""Live pages of models that come with unbraid. They are written when the documentation is built, to the folder `live`."""
+"""Live pages of models that come with unbraid. They are written to the folder `live` of the built documentation."""
 
 from __future__ import annotations
 

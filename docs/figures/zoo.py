@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PIL import Image
+
 import unbraid as ub
 
 MODEL = "dsprites/ada_gvae/best"
 FILE = Path(__file__).parents[1] / "pictures" / "zoo_dsprites.png"
 
 
-def main() -> None:
+def traversal() -> Image.Image:
+    """Draw the effect of each latent of the model."""
     run = ub.zoo.load(MODEL)
-    ub.traverse(run, ub.data.load(run.spec.data)).image.save(FILE, optimize=True)
+    return ub.traverse(run, ub.data.load(run.spec.data)).image
 
 
 if __name__ == "__main__":
-    main()
+    traversal().save(FILE, optimize=True)

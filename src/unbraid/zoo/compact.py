@@ -90,7 +90,7 @@ def write_card(folder: Path, name: str) -> None:
     facts = ZooModel(name, folder).facts
     card = model_card(run, run.net.shape or (), name).replace(
         f"run = ub.from_pretrained({name!r})  # a folder, or OWNER/NAME on the Hugging Face Hub",
-        f"run = ub.zoo.load({name!r})",
+        f'run = ub.zoo.load("{name}")',
     )
     write_atomic(folder / CARD, "\n".join([card, *_origin_lines(run, facts)]).encode())
 
