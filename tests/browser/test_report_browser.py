@@ -156,7 +156,8 @@ def test_runs_on_two_datasets_open_side_by_side(page: Any, folder: Path, tmp_pat
     labels = page.evaluate("[unbraid.panels.first.run.id, unbraid.panels.second.run.id]")
     chosen = [page.locator("#explorer > .row select").nth(i).input_value() for i in range(2)]
     assert chosen == labels
-    assert page.locator(".card[data-panel]").count() == 2
+    titles = page.locator("#explorer .card h3").all_inner_texts()
+    assert [text.rpartition(" on ")[2] for text in titles] == [*shown, shown[0]], "titles name the data"
 
 
 def test_the_code_is_copied(opened: Any, folder: Path) -> None:
