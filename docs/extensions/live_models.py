@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import tempfile
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
-import unbraid as ub
-
 MODELS = {"dsprites_ada_gvae": ("dsprites/ada_gvae/best", "Ada-GVAE on dSprites")}
 """The name of a model and the title of its page, by the name of the page."""
 
 
-def write_live_page(model: str, title: str, out: Path) -> Path:
-    """Write the report of a model with its stored scores and its decoder to a self-contained file."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / title  # the name of the folder is the title of the page
-        ub.zoo.copy(model, folder)
-        return ub.report(folder, out, scoring=False, quiet=True)
-
-
 def write_live_pages(app: Sphinx, error: Exception | None) -> None:
-    """Write the pages of all models after a successful build of HTML."""
-    if error is None and app.builder.format == "html":
-        for name, (model, title) in MODELS.items():
-            write_live_page(model, title, Path(app.outdir) / "live" / f"{name}.html")
+    """Write the pages of all models after a successful build of HTML.
+
+    Each page is written in a process of its own, because autodoc changes the default values of functions in this one.
+    """
+    if error is not None or app.builder.format != "html":
+        return
+    script = Path(__file__).with_name("write_live_page.py")
+    for name, (model, title) in MODELS.items():
+        command = [sys.executable, script, model, title, Path(app.outdir) / "live" / f"{name}.html"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"The page of {model} cannot be written.\n{done.stderr}")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -50,7 +50,8 @@
   }
 
   /* The label of a run, with its data if the page has several datasets. */
-  const title = (run) => (Object.keys(unbraid.report.data).length > 1 ? `${run.label} on ${run.data}` : run.label);
+  const several = () => Object.keys(unbraid.report.data).length > 1;
+  const title = (run) => (several() ? `${run.label} on ${run.data}` : run.label);
 
   const closeTo = (a, b) => Math.abs(a - b) < 1e-9;
 
@@ -276,7 +277,7 @@
       rows.forEach((row, j) => { row.input.value = values[j]; row.output.textContent = values[j]; });
       paint(canvas, data.shape, render(values));
     };
-    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, title({ label: "True image", data: name })),
+    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, several() ? `True image of ${name}` : "True image"),
       make("div", { class: "decoded" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factor values"))), ...rows.map((row) => row.element));
     return { element, set: (factors) => { factors.forEach((value, j) => { values[j] = value; }); show(); } };
   }
