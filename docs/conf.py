@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "extensions.docstrings",
     "extensions.layers",
+    "extensions.live_models",
     "extensions.mathml",
     "extensions.notebooks",
 ]

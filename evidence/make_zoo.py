@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import unbraid as ub
 from unbraid.errors import UserError
+from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.search import search_runs
@@ -33,7 +34,7 @@ from unbraid.zoo.catalogue import CHOICES, ZooFacts, ZooModel, list_models
 from unbraid.zoo.compact import study_scores, write_card, write_compact
 
 METRIC = "mig.discrete_mig"
-METRICS = ("mig", "dci", "factor_vae", "sap")
+METRICS = REPORT_METRICS  # a report of the models has no scores left to compute
 LIMIT = 15.0  # size of all models in 10^6 bytes
 
 
@@ -119,7 +120,7 @@ def score_models(out: Path, metrics: Sequence[str] = METRICS) -> Iterator[str]:
             (model.path / ".scores.lock").unlink(missing_ok=True)
         write_card(model.path, model.name)
         before = model.facts.exact_scores[METRIC]
-        yield f"{model.name}: {METRIC} {model.scores[METRIC]:.4f}, before rounding {before:.4f}"
+        yield f"{model.name}: {METRIC} {model.scores[METRIC]:.4f}, in its study {before:.4f}"
 
 
 def write_tar(out: Path, file: Path) -> None:

@@ -24,11 +24,12 @@ from generate.reproduction import reproduction_pages
 from generate.scores import score_result_pages
 from generate.speed import speed_pages
 from generate.vitae import vitae_pages
+from generate.zoo import zoo_pages
 
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
     metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages, promise_pages,
-    reproduction_pages,
+    reproduction_pages, zoo_pages,
 )  # fmt: skip
 
 

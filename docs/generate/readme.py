@@ -15,6 +15,7 @@ from unbraid.metrics import METRICS
 from unbraid.nets.registry import NETS
 from unbraid.spaces import SPACES
 from unbraid.studies import STUDIES
+from unbraid.zoo.catalogue import list_models
 
 PAGE = ROOT / "README.md"
 
@@ -30,6 +31,7 @@ def contents_table() -> str:
         "[curved latent spaces](docs/guides/pairs_and_spaces.md)": SPACES,
         "[studies](docs/guides/studies.md)": STUDIES,
         "[analyses](docs/guides/analyses.md)": ANALYSES,
+        "[trained models](docs/guides/sharing_models.md) in the package": [model.name for model in list_models()],
     }
     body = [[str(len(names)), kind, ", ".join(f"`{name}`" for name in names)] for kind, names in registries.items()]
     return table(["", "kind", "names"], body)

@@ -145,6 +145,21 @@ def test_two_runs_are_shown_side_by_side(opened: Any) -> None:
     assert opened.locator(".card[data-panel]").count() == 1
 
 
+def test_runs_on_two_datasets_open_side_by_side(page: Any, folder: Path, tmp_path: Path) -> None:
+    """The best run is beside the best run on other data, and each starts from examples of its own data."""
+    model = ub.zoo.copy("dsprites/ada_gvae", tmp_path / "zoo")
+    report([folder, model], tmp_path / "report.html", scoring=False, quiet=True)
+    page.goto((tmp_path / "report.html").as_uri())
+    wait_until(page, "unbraid.panels && unbraid.panels.second && !unbraid.panels.second.busy")
+    shown = page.evaluate("[unbraid.panels.first.run.data, unbraid.panels.second.run.data]")
+    assert sorted(shown) == ["dsprites", "sprites"]
+    labels = page.evaluate("[unbraid.panels.first.run.id, unbraid.panels.second.run.id]")
+    chosen = [page.locator("#explorer > .row select").nth(i).input_value() for i in range(2)]
+    assert chosen == labels
+    titles = page.locator("#explorer .card h3").all_inner_texts()
+    assert [text.split()[-1] for text in titles] == [*shown, shown[0]], "titles name the data"
+
+
 def test_the_code_is_copied(opened: Any, folder: Path) -> None:
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.locator("button", has_text="Copy latents").first.click()

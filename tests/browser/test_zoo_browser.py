@@ -1,4 +1,4 @@
-"""Models of the zoo in a real browser: their decoders agree with torch."""
+"""Models of the zoo in a real browser: their decoders agree with torch, and the documentation shows one of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import unbraid as ub
+from support.chromium import wait_until
 from support.programs import DECODE, decode_job, scripts
+from support.sites import built_site
 from unbraid.errors import UserError
 from unbraid.reporting.program import decoder_program
 from unbraid.runs.prior import prior_latents
@@ -45,11 +47,47 @@ def test_a_compact_model_decodes_in_the_browser(page: Any, tmp_path: Path) -> No
     check_decoder(ub.zoo.load("sprites/vae", folder=tmp_path / "zoo"), page, least=3)
 
 
-@pytest.mark.parametrize("name", [model.name for model in ub.zoo.list()] or [None])
-def test_the_models_of_the_package_decode_in_the_browser(name: str | None, page: Any) -> None:
-    if name is None:
-        pytest.skip("the package contains no models")
+@pytest.mark.parametrize("name", [model.name for model in ub.zoo.list()])
+def test_the_models_of_the_package_decode_in_the_browser(name: str, page: Any) -> None:
     run = ub.zoo.load(name)
     if run.net.decoder is None:
         pytest.skip(f"{name} has no decoder")
     check_decoder(run, page, least=20)
+
+
+def test_a_latent_of_the_model_on_the_home_page_is_dragged(page: Any) -> None:
+    """The report inside the home page of the documentation: dragging latent 6 moves the shape to the left."""
+    page.goto((built_site() / "index.html").as_uri())
+    page.locator("iframe.live-model").scroll_into_view_if_needed()
+    frame = page.frame(url="**/live/dsprites_ada_gvae.html")
+    wait_until(frame, "unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    before = bright_columns(frame)
+    box = frame.locator(".card[data-panel] .slider", has_text="latent 6").locator("input").bounding_box()
+    drag(page, box, 0.95, 0.05)
+    after = bright_columns(frame)
+    assert before.max() > 0.5, "a shape is drawn"
+    assert after.max() > 0.5
+    assert (before - after).abs().max() > 0.3, "the picture has changed"
+    assert centre(after) < centre(before) - 10
+
+
+def drag(page: Any, box: dict[str, float], start: float, end: float) -> None:
+    """Drag the mouse horizontally inside a box, between two fractions of its width."""
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=8)
+    page.mouse.up()
+
+
+def bright_columns(frame: Any) -> torch.Tensor:
+    """Return the brightest value of each column of the decoded image, between 0 and 1."""
+    wait_until(frame, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
+    script = """(() => { const canvas = document.querySelector(".card canvas.image");
+        return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data]; })()"""
+    return torch.tensor(frame.evaluate(script)).view(64, 64, 4)[..., 0].amax(0) / 255
+
+
+def centre(columns: torch.Tensor) -> float:
+    """Return the mean position of bright columns in pixels."""
+    return float((columns * torch.arange(64)).sum() / columns.sum())

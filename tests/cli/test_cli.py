@@ -301,11 +301,15 @@ def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
     """As the README says: one latent each encodes x and y, and MIG is clearly above that of an untrained encoder."""
     assert unbraid("demo", "--out", tmp_path) == 0
     text = capsys.readouterr().out
-    for name in (*demo.DEMO_METRICS, "untrained", "traversal.png"):
+    for name in (*demo.DEMO_METRICS, "untrained", "traversal.png", demo.ZOO_MODEL):
         assert name.replace("unsupervised", "total corr.") in text
     import unbraid as ub
 
     rows = {row["label"]: row for row in ub.score(ub.load_runs(tmp_path / "runs"), ["mig"], codes=["mean"], quiet=True)}
+    page = (tmp_path / "report.html").read_text()
+    assert demo.copied_model(tmp_path / "zoo") == tmp_path / "zoo", "a second demo finds the copy of the first"
+    (model,) = ub.load_runs(tmp_path / "zoo")
+    assert all(f'data-weights="{run}"' in page for run in (model.id, *(row["run"] for row in rows.values())))
     chance = next(row["mig.discrete_mig"] for label, row in rows.items() if label.startswith("untrained"))
     trained = [row["mig.discrete_mig"] for label, row in rows.items() if not label.startswith("untrained")]
     assert len(trained) == len(demo.METHODS) >= 2

@@ -47,7 +47,10 @@ def test_wheel_contains_the_package_and_nothing_else(wheel: Path) -> None:
     package = {name.removeprefix("unbraid/") for name in names if name.startswith("unbraid/")} - {"LICENSE"}
     listed = subprocess.run(["git", "ls-files", "src/unbraid"], cwd=ROOT, capture_output=True, text=True, check=True)
     tracked = {name.removeprefix("src/unbraid/") for name in listed.stdout.split()}
-    assert package == tracked
+    models = {name for name in tracked if name.startswith("zoo/models/")}
+    assert any(name.endswith("weights.safetensors") for name in models)
+    assert package == (tracked - models if "metrics" in wheel.name else tracked)
+    assert wheel.stat().st_size < 20e6
     assert all(re.match(r"unbraid(_metrics-[\d.]+\.dist-info|-[\d.]+\.dist-info)?/", name) for name in names)
     assert any(name.endswith("LICENSE") for name in names)
 
@@ -60,6 +63,9 @@ def test_command_line_in_a_fresh_environment(environment: Path, tmp_path: Path) 
     assert "mig" in run([unbraid, "score", "runs", "--metrics", "mig", "--quiet"], tmp_path)
     run([unbraid, "report", "runs", "--metrics", "mig", "--quiet"], tmp_path)
     assert (tmp_path / "runs" / "report.html").stat().st_size > 10_000
+    assert "dsprites/ada_gvae/best" in run([unbraid, "zoo", "list"], tmp_path)
+    load = "import unbraid as ub; print(tuple(ub.zoo.load('dsprites/ada_gvae').sample(2).shape))"
+    assert "(2, 1, 64, 64)" in run([str(environment / "bin" / "python"), "-c", load], tmp_path)
 
 
 @pytest.mark.parametrize("wheel", ["unbraid"], indirect=True)

@@ -153,3 +153,15 @@ def test_pages_with_scores_say_how_rows_were_drawn() -> None:
     assert len(scored) > 20
     silent = [str(page.relative_to(ROOT)) for page in scored if not STATES_DRAWS.search(page.read_text())]
     assert sorted(silent) == []
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_zoo_is_current() -> None:
+    """The script draws the committed picture, up to the order of sums in bfloat16, which depends on the processor."""
+    import numpy as np
+    from figures.zoo import FILE, traversal
+    from PIL import Image
+
+    stored, drawn = (np.asarray(image.convert("L"), float) for image in (Image.open(FILE), traversal()))
+    assert stored.shape == drawn.shape
+    assert np.abs(stored - drawn).mean() < 1

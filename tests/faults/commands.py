@@ -52,7 +52,7 @@ LINES: dict[str, list[list[str]]] = {
     "reproduce": [["locatello2019", "--runs", "runs"], ["locatello2019", "--runs", "results.csv"]],
     "appearance": [["runs", "--examples", "100", "--samples", "2", "--quiet"]],
     "share": [["export", "runs", "new"], ["import", "published", "new"], ["check", "published"]],
-    "zoo": [["list"], ["show", "dsprites/slow_vae"], ["copy", "dsprites/slow_vae", "new"]],
+    "zoo": [["list"], ["show", "dsprites/ada_gvae"], ["copy", "dsprites/ada_gvae", "new"]],
     "index": [["runs"]],
     "data": [
         ["list"], ["list", "cars3d"], ["get", "cars3d", "--url", "http://127.0.0.1:9/", "--quiet"], ["check", "toy"],

@@ -16,7 +16,8 @@ from support.evidence import evidence_script
 from unbraid.cli.dispatch import main
 from unbraid.methods import METHODS, BetaVAE, FactorVAE
 from unbraid.runs.tensor_files import read_tensors, write_tensors
-from unbraid.zoo.catalogue import MODELS, ZooFacts
+from unbraid.zoo import catalogue
+from unbraid.zoo.catalogue import ZooFacts
 from unbraid.zoo.compact import round_weights, thin_log, write_compact
 
 SETTINGS = {"data": "toy", "steps": 3, "latents": 4, "quiet": True}
@@ -110,7 +111,7 @@ def test_commands_list_and_show(zoo: Path, capsys: pytest.CaptureFixture[str]) -
     assert "toy/factor_vae/best" in capsys.readouterr().out
     assert main(["zoo", "show", "toy/factor_vae", "--folder", str(zoo)]) == 0
     shown = capsys.readouterr().out
-    assert "ub.zoo.load('toy/factor_vae/median')" in shown
+    assert 'ub.zoo.load("toy/factor_vae/median")' in shown
     assert "Licence of the weights: Apache-2.0." in shown
     assert "| mig |" in shown
     slips = [
@@ -215,8 +216,19 @@ def test_long_logs_are_thinned() -> None:
     assert thin_log([]) == []
 
 
+def test_the_package_has_a_model_of_dsprites_that_has_learned_the_position() -> None:
+    assert {"dsprites/ada_gvae/median", "dsprites/ada_gvae/best"} <= {model.name for model in ub.zoo.list()}
+    run, data = ub.zoo.load("dsprites/ada_gvae/best"), ub.data.load("dsprites")
+    x = data.images(data.index([[1, 3, 0, column, 16] for column in range(32)]))
+    codes = run.encode(x)
+    correlations = torch.corrcoef(torch.cat([codes.T, torch.arange(32.0)[None]]))[-1, :-1].abs()
+    assert correlations.max() > 0.95, "one latent follows the horizontal position"
+    assert 255 * (run.decode(codes) - x / 255).abs().mean() < 10, "examples are reconstructed"
+
+
 def test_the_models_of_the_package_are_small_and_documented() -> None:
     models = ub.zoo.list()
+    assert models
     assert sum(model.size for model in models) <= 15e6
     for model in models:
         assert model.name in model.card
@@ -224,17 +236,22 @@ def test_the_models_of_the_package_are_small_and_documented() -> None:
         assert {file.name for file in model.path.iterdir()} == {
             "run.json", "weights.safetensors", "log.jsonl", "scores.jsonl", "config.json", "README.md", "zoo.json"
         }  # fmt: skip
-    if not models:
-        with pytest.raises(ub.UserError, match="contains no models"):
-            ub.zoo.load("dsprites/slow_vae")
+
+
+def test_a_copy_of_the_package_without_models_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(catalogue, "MODELS", tmp_path)
+    with pytest.raises(ub.UserError, match="contains no models"):
+        ub.zoo.load("dsprites/ada_gvae")
+    assert main(["zoo", "list"]) == 0
+    assert "contains no models" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [model.name for model in ub.zoo.list()] or [None])
-def test_kept_scores_are_computed_again(name: str | None) -> None:
+@pytest.mark.parametrize("name", [model.name for model in ub.zoo.list()])
+def test_kept_scores_are_computed_again(name: str) -> None:
     """The tolerance allows for the order of sums in bfloat16, which depends on the processor."""
-    if name is None:
-        pytest.skip(f"the package contains no models ({MODELS.name} is empty)")
     kept = next(model.scores for model in ub.zoo.list() if model.name == name)
     metrics = list(dict.fromkeys(key.partition(".")[0] for key in kept))
     [row] = ub.score(ub.zoo.load(name), metrics, quiet=True)

@@ -1,6 +1,6 @@
 """Train two methods on built-in data, score them and an untrained baseline, and draw the best method.
 
-This takes about a minute.
+The page at the end also shows a model that comes with unbraid. This takes about a minute.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from unbraid.runs.run import Run
 from unbraid.runtime.tables import table
 from unbraid.scoring.score import score
 from unbraid.training.train import train
+from unbraid.zoo.catalogue import copy, find_model
 
 STEPS = 1_600
 SETTINGS: dict[str, Any] = {"data": "sprites", "learning_rate": 1e-3, "latents": 6}
 DEMO_METRICS = ("mig", "dci", "modularity", "factor_vae", "unsupervised")
 BASELINE: Method = VAE()
+ZOO_MODEL = "dsprites/ada_gvae/best"
 METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="stratified")]
 
 
@@ -47,6 +49,13 @@ def information_rows(run: Run, data: FactorData) -> list[list[Any]]:
             [name, f"latent {best}", float(fractions[best, j]), f"latent {second}", float(fractions[second, j])]
         )
     return rows
+
+
+def copied_model(folder: Path) -> Path:
+    """Copy the model of the zoo to a folder of runs, unless an earlier demo did. Return the folder of runs."""
+    if not (folder / find_model(ZOO_MODEL).run_folder.spec.id).exists():
+        copy(ZOO_MODEL, folder)
+    return folder
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
@@ -71,8 +80,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     print("as a fraction of the factor's entropy:")
     print(table(["factor", "best", "fraction", "second", "fraction"], information_rows(runs[best], data)))
     pictures = traverse(runs[best], data, out=options.out).paths
-    page = report(folder, options.out / "report.html", metrics=DEMO_METRICS, quiet=True)
+    model = copied_model(options.out / "zoo")
+    page = report([folder, model], options.out / "report.html", metrics=DEMO_METRICS, scoring=False, quiet=True)
     print(f"\nFinished after {time.monotonic() - start:.0f} s. The runs are in {folder}.")
     print(f"Pictures of the latents: {' '.join(map(str, pictures))}")
-    print(f"Open {page} in a browser and move the sliders.")
+    print(f"Open {page} in a browser and move the sliders. Beside these runs it shows {ZOO_MODEL},")
+    print(f"which comes with unbraid and was trained for {find_model(ZOO_MODEL).run_folder.spec.steps:,} steps.")
     print(f"Commands to try next: unbraid score {folder}   unbraid train beta_vae --help   unbraid list")

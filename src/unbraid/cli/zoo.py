@@ -19,7 +19,7 @@ COLUMNS = ("mig.discrete_mig", "dci.disentanglement", "factor_vae.eval_accuracy"
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     actions = "list prints all models, show prints a model card, copy writes a run folder that all commands accept"
     parser.add_argument("action", choices=("list", "show", "copy"), help=actions)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a model, such as dsprites/slow_vae")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a model, such as dsprites/ada_gvae")
     parser.add_argument("out", type=path, nargs="?", metavar="FOLDER", help="folder of runs to copy the model to")
     other = "folder of models written by evidence/make_zoo.py [the models that come with unbraid]"
     parser.add_argument("--folder", type=path, help=other)

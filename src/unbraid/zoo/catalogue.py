@@ -31,7 +31,8 @@ class ZooFacts:
         choice: Which of the runs the model is, "median" or "best", by the score `metric`.
         runs: The number of runs of the method on the dataset, from which the model was chosen.
         metric: The score by which the model was chosen, such as `mig.discrete_mig`.
-        exact_scores: The scores of the run before its weights were rounded, as the study computed them.
+        exact_scores: The scores of the run before its weights were rounded, as the study computed them. A study may
+            use other samples than the stored scores of the model, which follow the default protocol.
     """
 
     choice: str
@@ -105,8 +106,8 @@ def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
     """Return the model with the given name.
 
     Args:
-        name: The name of a model, such as ``dsprites/slow_vae/best``. A name without the last part, such as
-            ``dsprites/slow_vae``, stands for the median model, or for the best one if there is no median model.
+        name: The name of a model, such as ``dsprites/ada_gvae/best``. A name without the last part, such as
+            ``dsprites/ada_gvae``, stands for the median model, or for the best one if there is no median model.
         folder: A folder of models, as in `list_models`.
 
     Returns:
@@ -131,7 +132,7 @@ def load_model(name: str, *, device: str = "cpu", folder: str | Path | None = No
     has no folder, so scoring it does not change the installed package. Use `copy` to get a run folder.
 
     Args:
-        name: The name of a model, such as ``dsprites/slow_vae`` or ``dsprites/slow_vae/best`` (see `list`).
+        name: The name of a model, such as ``dsprites/ada_gvae`` or ``dsprites/ada_gvae/best`` (see `list`).
         device: The device on which to load the network.
         folder: A folder of models, as in `list`.
 

@@ -91,7 +91,7 @@ def write_card(folder: Path, name: str) -> None:
     facts = ZooModel(name, folder).facts
     card = model_card(run, run.net.shape or (), name).replace(
         f"run = ub.from_pretrained({name!r})  # a folder, or OWNER/NAME on the Hugging Face Hub",
-        f"run = ub.zoo.load({name!r})",
+        f'run = ub.zoo.load("{name}")',
     )
     write_atomic(folder / CARD, "\n".join([card, *_origin_lines(run, facts)]).encode())
 
@@ -103,8 +103,9 @@ def _origin_lines(run: Run, facts: ZooFacts) -> list[str]:
     exact = facts.exact_scores.get(facts.metric)
     lines = [
         f"Of {facts.runs} runs of this method on these data, this one has {choice} `{facts.metric}`"
-        + (f" ({exact:.4f} before its weights were rounded)." if exact is not None else "."),
-        "The weights are rounded to float16. The scores above are those of the rounded weights.",
+        + (f" ({exact:.4f} with the exact weights and the samples of its study)." if exact is not None else "."),
+        "The weights are rounded to float16. The scores above are those of the rounded weights, computed with the "
+        "default protocol.",
         "",
         "Licence of the weights: Apache-2.0.",
     ]

@@ -49,6 +49,10 @@
     return { whole, list };
   }
 
+  /* The label of a run, with its data if the page has several datasets. */
+  const several = () => Object.keys(unbraid.report.data).length > 1;
+  const title = (run) => (several() ? `${run.label} on ${run.data}` : run.label);
+
   const closeTo = (a, b) => Math.abs(a - b) < 1e-9;
 
   /* One run with its sliders. */
@@ -77,7 +81,7 @@
       this.sliders = this.order().map((i) => this.slider(i));
       this.pad = new Pad(this);
       this.element = make("div", { class: "card", "data-panel": this.run.id },
-        make("h3", {}, this.run.label),
+        make("h3", {}, title(this.run)),
         make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded image")), make("div", {}, buttons, this.text)),
         ...this.sliders.map((slider) => slider.element), this.pad.element);
     }
@@ -261,7 +265,7 @@
   }
 
   /* The true image of given factor values, rendered on the page. */
-  function truthCard(data) {
+  function truthCard(name, data) {
     const make = unbraid.make, render = unbraid.truth(data.truth), values = data.sizes.map(() => 0);
     const canvas = make("canvas", { class: "image", role: "img", "aria-label": "The true image of these factor values" });
     const rows = data.names.map((name, j) => {
@@ -273,7 +277,7 @@
       rows.forEach((row, j) => { row.input.value = values[j]; row.output.textContent = values[j]; });
       paint(canvas, data.shape, render(values));
     };
-    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, "True image"),
+    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, several() ? `True image of ${name}` : "True image"),
       make("div", { class: "decoded" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factor values"))), ...rows.map((row) => row.element));
     return { element, set: (factors) => { factors.forEach((value, j) => { values[j] = value; }); show(); } };
   }
@@ -286,9 +290,11 @@
     }
     const state = { first: null, second: null, truth: null, example: 0 };
     const bench = make("div", { class: "panels" }), starts = make("div", { class: "starts", role: "group", "aria-label": "Examples to start from" });
-    const options = able.map((one) => [one.id, one.label]);
+    const options = able.map((one) => [one.id, title(one)]);
     const first = choice("run", options, able[0].id, (id) => unbraid.select(id));
-    const second = choice("compare with", [["", "no other run"], ...options], "", (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); });
+    const compare = (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); };
+    const second = choice("compare with", [["", "no other run"], ...options], "", compare);
+    unbraid.compare = (id) => { second.list.value = id; compare(id); };
     const follow = () => { if (state.second) state.second.start(Math.min(state.example, state.second.spec.start.length - 1)); };
     const lay = () => bench.replaceChildren(...[state.first, state.second, state.truth].filter(Boolean).map((one) => one.element));
     const pick = (i) => {
@@ -303,7 +309,7 @@
       first.list.value = id;
       state.first = new Panel(id);
       const data = unbraid.report.data[state.first.run.data];
-      state.truth = data.truth ? truthCard(data) : null;
+      state.truth = data.truth ? truthCard(state.first.run.data, data) : null;
       starts.replaceChildren(...data.examples.map((one, i) => {
         const words = data.names.map((name, j) => `${name} ${one.factors[j]}`).join(", ");
         return make("button", { "aria-label": `Start from example ${one.index}${words ? `: ${words}` : ""}`, title: words, click: () => pick(i) },

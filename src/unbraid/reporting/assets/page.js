@@ -308,5 +308,7 @@
     frame();
     const first = detailed.find((one) => one.decoder && report.data[one.data].drawable) ?? detailed.find((one) => one.decoder) ?? detailed[0];
     if (first) unbraid.select(first.id);
+    const other = detailed.find((one) => one.decoder && one.data !== first.data);
+    if (first?.decoder && other) unbraid.compare(other.id);
   };
 })();
