@@ -214,7 +214,9 @@ METRICS = FeatureTable("Metrics", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
     Feature("AAM, flatness, factorised-support score", ". . P P . . P . . .",
         ("test_metrics.py::test_equals_its_oracle", "test_metrics.py::test_known_score",
          f"{PEER_METRICS}::test_batches_of_the_support_are_averaged"), ("aam", "flatness", "factorised_support")),
-    Feature("linearity and distances along factors", ". . Y . . . . . . ."),
+    Feature("linearity and distances along factors", ". . Y . . . . . . .",
+        ("test_metrics.py::test_known_score",
+         "test_linearity.py::test_all_scores_equal_loops_over_all_traversals_and_pairs"), ("linearity",)),
     Feature("judgement by vision-language models", ". . . . . . . . . .", elsewhere="MSD-Benchmark"),
 ])  # fmt: skip
 DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "SM"), "data", [
