@@ -20,7 +20,8 @@ from unbraid.metrics.protocol import Protocol
 ROWS = 6_000
 VALUES = (2, 5, 10, 20, 40)
 # Metrics that take factors and need no grid of them
-NAMES = [name for name in METRICS if name not in ("unsupervised", "factorised_support", "fairness", "flatness")]
+WITHOUT = ("unsupervised", "factorised_support", "fairness", "flatness", "linearity")
+NAMES = [name for name in METRICS if name not in WITHOUT]
 COLUMNS = [headline(name) for name in NAMES] + ["dci.informativeness_test", "infomec.InfoC", "infomec.InfoE"]
 
 

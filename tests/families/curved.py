@@ -55,7 +55,11 @@ FACTS: dict[str, MethodFacts] = {
         limits=[(DiffusionVAE(beta=3.0, iteration_threshold=1, c_max=0.0), DiffusionVAE(beta=3.0))],
     ),
     "poincare_vae": MethodFacts(
-        PoincareVAE(beta=0.1), limits=[(PoincareVAE(beta=3.0, curvature=0.0), BetaVAE(beta=3.0))]
+        PoincareVAE(beta=0.1),
+        limits=[
+            (PoincareVAE(beta=3.0, curvature=0.0), BetaVAE(beta=3.0)),
+            (PoincareVAE(beta=3.0, curvature=0.0, first_layer="gyroplanes"), BetaVAE(beta=3.0)),
+        ],
     ),
     "lsbd_vae": MethodFacts(
         LSBDVAE(beta=0.1, gamma=0.1, log_t_max=-4.0),

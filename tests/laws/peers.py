@@ -1,4 +1,4 @@
-"""Laws of OMES, SNC, NK, AAM, flatness, factorised support and DCI-ES."""
+"""Laws of OMES, SNC, NK, AAM, flatness, linearity, factorised support and DCI-ES."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from support.known_codes import GRID, Array, factor_grid, noise, random_factors,
 from unbraid.metrics.dci_es import DEPTHS
 
 SQUARE = factor_grid(4, 4)
+RANK_CORRELATIONS = tuple(f"{kind}_rank_correlation_l{p}" for kind in ("factor", "global") for p in (1, 2))
+CORNERS_KEY = "factor_rank_correlation_l2"
+SQUARE_CORRELATION = float(np.corrcoef([2, 2, 2, 4.5, 4.5, 6], [2.5, 2.5, 2.5, 5.5, 5.5, 2.5])[0, 1])
 EXACT = dict.fromkeys(("rows", "codes", "factors", "affine"), 1e-12)
 
 
@@ -33,6 +36,15 @@ def perfect_omes() -> float:
 def corners() -> Array:
     """Return the corners of a square in the order of the first factor, and a latent for the second factor."""
     return np.c_[np.array([[0, 0], [1, 0], [1, 1], [0, 1]])[SQUARE[:, 0]], SQUARE[:, 1]]
+
+
+def turned() -> Array:
+    """Return the two diagonal coordinates of a square grid."""
+    return SQUARE @ np.array([[1, 1], [-1, 1]])
+
+
+def two_values() -> Array:
+    return factor_grid(2, 2)
 
 
 LAWS: dict[str, Law] = {
@@ -141,6 +153,46 @@ LAWS: dict[str, Law] = {
         ),
         changes=dict.fromkeys(
             ("ave_flatness", "ave_flatness_l1", "ave_flatness_l2"), "lengths depend on the scale of each latent"
+        ),
+        oracle_options={"repeats": 2000},
+    ),
+    "linearity": Law(
+        ranges={
+            **dict.fromkeys(("linear_ratio", "axis_ratio", "axis_alignment"), UNIT),
+            **dict.fromkeys(RANK_CORRELATIONS, (-1.0, 1.0)),
+        },
+        # If rows or factors are reordered, different lines and pairs are drawn.
+        tolerances={"rows": 0.1, "codes": 1e-9, "factors": 0.1, "affine": 1e-9},
+        oracle=lambda c, v: oracle.linearity(c.tolist(), v.tolist())["linear_ratio"],
+        oracle_tolerance=0.02,
+        facts=(
+            Fact(grid, grid, 1, 1e-12, "each factor is one latent"),
+            Fact(grid, grid, 1, 1e-12, "each factor is one latent", "axis_ratio"),
+            Fact(grid, grid, 1, 1e-12, "each factor is one latent", "axis_alignment"),
+            *(Fact(grid, grid, 1, 1e-12, "each factor is one latent", key) for key in RANK_CORRELATIONS if "l1" in key),
+            Fact(grid, grid, 1, 1e-12, "each factor is one latent", "factor_rank_correlation_l2"),
+            Fact(lambda: GRID**3, grid, 1, 1e-12, "a straight line with unequal steps"),
+            Fact(lambda: reflected(GRID), grid, 1, 1e-9, "rotated: straight lines"),
+            Fact(lambda: reflected(GRID), grid, 1, 1e-9, "rotated: distances are kept", "factor_rank_correlation_l2"),
+            Fact(turned, square, 1, 1e-12, "diagonals are straight lines"),
+            Fact(turned, square, 0, 1e-12, "both latents have half of the variance of a diagonal", "axis_ratio"),
+            Fact(turned, square, 0, 1e-12, "both latents have half of the variance of a diagonal", "axis_alignment"),
+            Fact(corners, square, ((3 * 1 / 2 - 1) / 2 + 1) / 2, 1e-9, "a square has two equal eigenvalues of three"),
+            Fact(corners, square, 1, 1e-9, "the sides of the square are axes", "axis_alignment"),
+            # Neighbours on the square have distance 1, and so have its first and its last corner. The three pairs of
+            # distance 1 have rank 2, the two of distance 2 have rank 4.5, and the last has rank 6. The codes of four
+            # pairs have rank 2.5 and the codes of two have rank 5.5.
+            Fact(corners, square, (SQUARE_CORRELATION + 1) / 2, 0.02, "sides and diagonals of a square", CORNERS_KEY),
+            Fact(lambda: SQUARE[:, :1], square, 1 / 2, 1e-12, "one latent, which only one factor changes"),
+            Fact(constant_codes, grid, 0, 0, "codes do not change"),
+            Fact(constant_codes, grid, 0, 0, "codes do not change", "axis_alignment"),
+            *(Fact(constant_codes, grid, 0, 0, "codes do not change", key) for key in RANK_CORRELATIONS),
+            Fact(two_values, two_values, 1, 1e-12, "two points lie on a line"),
+            Fact(two_values, two_values, 0, 0, "no factor has three values", "factor_rank_correlation_l1"),
+        ),
+        changes=dict.fromkeys(
+            ("linear_ratio", "axis_ratio", "axis_alignment", *RANK_CORRELATIONS),
+            "variances and distances depend on the scale of each latent",
         ),
         oracle_options={"repeats": 2000},
     ),

@@ -1,20 +1,40 @@
-"""The Poincare VAE: geodesics against the Poincare ball, densities against integrals, and the Euclidean limit."""
+"""The Poincare VAE: geodesics against the Poincare ball, densities against integrals, and the Euclidean limit.
+
+`tests/spaces` has the tests of the Riemannian normal distribution and of distances to hyperplanes.
+"""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from support.engine_laws import (
+    assert_divergence_affects_one_run,
+    assert_every_parameter_learns,
+    assert_resume_equals_uninterrupted,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    make_stack,
+    terms_before_and_after,
+    vary_hyperparameters,
+)
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods import VAE, Batch, PoincareVAE
 from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
-from unbraid.spaces import poincare
+from unbraid.runs.spec import RunSpec
+from unbraid.spaces import poincare, riemannian_normal
+
+DISTRIBUTIONS = ["wrapped", "riemannian"]
+BOTH_OPTIONS = PoincareVAE(distribution="riemannian", first_layer="gyroplanes")
 
 
 def moebius_sum(x: Tensor, y: Tensor, c: float) -> Tensor:
@@ -90,13 +110,14 @@ class FixedPosterior(torch.nn.Module):
         return torch.tensor([[0.8, -0.5, -0.7, -1.2]]).expand(len(x), 4)
 
 
-def test_the_control_variate_does_not_change_the_mean() -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_the_control_variate_does_not_change_the_mean(distribution: Any) -> None:
     """The KL of the objective agrees with the mean of log q - log p, and has a smaller variance."""
     net = VAENet(FixedPosterior(), torch.nn.Linear(2, 3), likelihood="gaussian").requires_grad_(False)
-    x, method = torch.zeros(200_000, 3), PoincareVAE(curvature=1.0)
+    x, method = torch.zeros(30_000, 3), PoincareVAE(curvature=1.0, distribution=distribution)
     _, terms = method.objective(net, Batch(x, 10), Noise(torch.tensor(1)), torch.tensor(0.0))
     _, ratio = method.posterior_sample(net, x, Noise(torch.tensor(2)))
-    assert float(terms["kl"]) == pytest.approx(float(ratio.mean()), abs=0.01)
+    assert float(terms["kl"]) == pytest.approx(float(ratio.mean()), abs=0.02)
     euclidean = float(net.encode(x[:1]).kl().sum())
     assert abs(float(terms["kl"]) - euclidean) > 0.1
 
@@ -123,3 +144,105 @@ def test_codes_and_traversals() -> None:
     walks = method.traversal(net, one, q, torch.tensor([-1.0, 0.0, 1.0]))
     assert walks.z.shape == (3, 3, 3)
     torch.testing.assert_close(walks.z[:, 1], q.mean[:1].expand(3, 3), rtol=1e-3, atol=1e-3)
+
+
+def kl_by_integration(m: Tensor, scale: float, c: float) -> float:
+    """The sum of q log(q / p) over a square grid of normal coordinates at the origin."""
+    side = (torch.arange(120, dtype=torch.float64) + 0.5) / 120 * 14 - 7
+    w = torch.stack(torch.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+    v = poincare.translate(-m.expand_as(w), w, c)
+    own, prior = (
+        riemannian_normal.log_density(x, torch.tensor([s], dtype=torch.float64), c) for x, s in ((v, scale), (w, 1.0))
+    )
+    mass = (own + poincare.log_volume(w, c)).exp() * (14 / 120) ** 2
+    return float((mass * (own - prior)).sum())
+
+
+@pytest.mark.parametrize("c", [0.3, 1.0])
+def test_riemannian_kl_equals_numerical_integration(c: float) -> None:
+    """The log variances of the posterior are -0.7 and -1.2, and their average is -0.95."""
+    net = VAENet(FixedPosterior(), torch.nn.Linear(2, 3), likelihood="gaussian").requires_grad_(False)
+    method = PoincareVAE(curvature=c, distribution="riemannian")
+    _, terms = method.objective(net, Batch(torch.zeros(20_000, 3), 10), Noise(torch.tensor(1)), torch.tensor(0.0))
+    m = torch.tensor([0.8, -0.5], dtype=torch.float64)
+    assert float(terms["kl"]) == pytest.approx(kl_by_integration(m, math.exp(-0.475), c), abs=0.01)
+
+
+def test_riemannian_kl_without_curvature_is_that_of_normal_distributions() -> None:
+    q = Gaussian(torch.randn(20, 5), torch.randn(20, 5))
+    equal = Gaussian(q.mean, q.logvar.mean(1, keepdim=True).expand(20, 5))
+    found = PoincareVAE(curvature=0.0, distribution="riemannian").expected_kl(q)
+    torch.testing.assert_close(found, equal.kl().sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_samples_of_the_riemannian_prior_have_its_mean_squared_radius() -> None:
+    method = PoincareVAE(curvature=2.0, distribution="riemannian")
+    found = method.prior_sample(20_000, 4, Noise(torch.tensor(0))).square().sum(1)
+    expected = riemannian_normal.mean_squared_radius(torch.ones(1), 4, 2.0)
+    assert float(found.mean()) == pytest.approx(float(expected), abs=4 * float(found.std()) / math.sqrt(20_000))
+    wrapped = PoincareVAE(curvature=2.0).prior_sample(9, 4, Noise(torch.tensor(0)))
+    assert torch.equal(wrapped, Noise(torch.tensor(0)).normal(9, 4))
+
+
+def test_riemannian_posteriors_have_one_variance() -> None:
+    q = Gaussian(torch.randn(6, 3), torch.randn(6, 3))
+    outputs = PoincareVAE(distribution="riemannian").encoder_outputs(3)
+    torch.testing.assert_close(outputs["log_variance"].compute(q), q.logvar.mean(1))
+    assert set(PoincareVAE().encoder_outputs(3)) == {"logvar"}
+
+
+@pytest.mark.parametrize("c", [0.0, 1.0])
+def test_gyroplanes_replace_the_first_layer_of_the_decoder(c: float) -> None:
+    """They have the parameters of this layer. Their output differs from it unless the space is Euclidean."""
+    nets = []
+    for first_layer in ("linear", "gyroplanes"):
+        torch.manual_seed(3)
+        nets.append(PoincareVAE(curvature=c, first_layer=first_layer).build(mlp, (6,), 3, "gaussian"))  # type: ignore[arg-type]
+    shapes = [{name: p.shape for name, p in net.named_parameters()} for net in nets]
+    assert shapes[0] == shapes[1]
+    z = torch.randn(5, 3)
+    difference = float((nets[0].decode(z) - nets[1].decode(z)).abs().max().detach())
+    assert difference < 1e-5 if c == 0 else difference > 1e-3
+
+
+@pytest.mark.parametrize(
+    "decoder", [nn.Linear(3, 6), nn.Sequential(nn.Tanh(), nn.Linear(3, 6))], ids=["Linear", "Tanh"]
+)
+def test_gyroplanes_need_a_sequence_that_starts_with_a_linear_layer(decoder: nn.Module) -> None:
+    def builder(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+        return nn.Linear(6, 6), decoder
+
+    with pytest.raises(UserError, match=r"must be an nn.Sequential that starts with nn.Linear .* Choose a network"):
+        PoincareVAE(first_layer="gyroplanes").build(builder, (6,), 3, "gaussian")
+
+
+def test_defaults_are_not_part_of_the_spec() -> None:
+    """The ids of runs without the options stay the same."""
+    plain, other = (RunSpec(method, "toy", latents=3).to_json() for method in (PoincareVAE(), BOTH_OPTIONS))
+    assert "distribution" not in plain
+    assert "first_layer" not in plain
+    assert "riemannian" in other
+    assert "gyroplanes" in other
+
+
+def test_laws_of_stacks_hold_with_both_options(toy: FactorData, sprites: FactorData) -> None:
+    """The runs of a stack have different curvatures, also in the first layers of their decoders."""
+    methods = vary_hyperparameters(BOTH_OPTIONS)
+    stack = make_stack(methods, toy, [0, 1, 2], [1e-3] * 3)
+    curvatures = [tensor for name, tensor in stack.buffers.items() if name.endswith("curvature")]
+    assert [c.tolist() for c in curvatures] == [[1.0, 1.5, 2.0]]
+    assert_stack_equals_single_runs(methods, sprites)
+    assert_vmap_equals_one_by_one(methods, toy)
+    assert_every_parameter_learns(BOTH_OPTIONS, toy)
+    for vmapped in (False, True):
+        assert_divergence_affects_one_run(BOTH_OPTIONS, toy, vmapped)
+
+
+def test_a_run_with_both_options_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: FactorData) -> None:
+    assert_resume_equals_uninterrupted(BOTH_OPTIONS, tmp_path, monkeypatch, data=toy, net="mlp")
+
+
+def test_loss_falls_with_both_options(toy: FactorData) -> None:
+    method = PoincareVAE(beta=0.1, distribution="riemannian", first_layer="gyroplanes")
+    before, after = terms_before_and_after(method, toy)
+    assert after["rec"] < 0.8 * before["rec"]

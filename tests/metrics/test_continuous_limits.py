@@ -35,6 +35,7 @@ BINS = {
     "aam": 20,
     "omes": 10,
     "flatness": 10,
+    "linearity": 10,
     "snc": 10,
 }
 STRONG, WEAK = 0.8, 0.4  # correlations of each latent with its own factor and with the other factor
@@ -71,8 +72,9 @@ def test_the_discrete_form_approaches_the_continuous_one(name: str) -> None:
     for key, expected in limit.items():
         scores = [main_scores(name, codes, np.floor(u * m).astype(int), False)[key] for m in values]
         errors = [abs(score - expected) for score in scores]
-        # The classes of snc have equal counts, and the rounded values have equal widths.
-        assert errors[2] < (0.02 if name == "snc" else 0.01)
+        # The classes of snc have equal counts, and the rounded values have equal widths. For the ratios of linearity,
+        # two random selections of 128 lines differ by about 0.015.
+        assert errors[2] < {"snc": 0.02, "linearity": 0.04}.get(name, 0.01)
         assert errors[2] <= errors[1] + 0.005
         assert errors[1] <= errors[0] + 0.005
 

@@ -1,4 +1,4 @@
-"""Slow versions of OMES, SNC, NK, AAM, flatness, factorised support and DCI-ES, with loops over points."""
+"""Slow versions of OMES, SNC, NK, AAM, flatness, linearity, factorised support and DCI-ES, with loops over points."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from oracles.information import information_matrix
 from oracles.linear import boosted
@@ -87,16 +88,20 @@ def nk(codes: Array, factors: Array) -> float:
     return float(sum(losses) / len(losses))
 
 
+def traversals(codes: Rows, factors: Rows, j: int) -> list[list[Any]]:
+    """Return the codes of each line of a complete table along factor j, in the order of its values."""
+    lines: dict[tuple[float, ...], list[tuple[float, Any]]] = {}
+    for row, labels in zip(codes, factors, strict=True):
+        lines.setdefault(tuple(v for i, v in enumerate(labels) if i != j), []).append((labels[j], row))
+    return [[row for _, row in sorted(line)] for line in lines.values()]
+
+
 def flatness(codes: Rows, factors: Rows) -> float:
     """Return the flatness over all lines of a complete table."""
     k, ratios = len(factors[0]), []
     for j in range(k):
-        lines: dict[tuple[float, ...], list[tuple[float, Any]]] = {}
-        for row, labels in zip(codes, factors, strict=True):
-            lines.setdefault(tuple(v for i, v in enumerate(labels) if i != j), []).append((labels[j], row))
         width = length = 0.0
-        for line in lines.values():
-            points = [row for _, row in sorted(line)]
+        for points in traversals(codes, factors, j):
             width += max(math.dist(a, b) for a in points for b in points)
             cycle = zip(points, [*points[1:], points[0]], strict=True)
             steps = [sum(abs(x - y) for x, y in zip(a, b, strict=True)) for a, b in cycle]
@@ -148,3 +153,55 @@ def mean_informativeness(codes: Rows, factors: Rows, depths: tuple[int, ...]) ->
             itertools.pairwise(depths), itertools.pairwise(curve), strict=True))  # fmt: skip
         means.append(1 - area / (depths[-1] - depths[0]) / baseline)
     return sum(means) / len(means)
+
+
+def covariance(points: list[Any]) -> Array:
+    means = [sum(column) / len(points) for column in zip(*points, strict=True)]
+    d = len(means)
+    matrix = np.zeros((d, d))
+    for a in range(d):
+        for b in range(d):
+            matrix[a, b] = sum((p[a] - means[a]) * (p[b] - means[b]) for p in points) / (len(points) - 1)
+    return matrix
+
+
+def linearity(codes: Rows, factors: Rows) -> dict[str, float]:
+    """Return the ratios over all lines of a complete table."""
+    means = []
+    for j in range(len(factors[0])):
+        found = []
+        for line in traversals(codes, factors, j):
+            matrix = covariance(line)
+            d, trace = len(matrix), float(np.trace(matrix))
+            largest = float(np.linalg.eigvalsh(matrix)[-1]), float(np.diag(matrix).max())
+            linear, axis = ((value / trace - 1 / d) / (1 - 1 / d) for value in largest)
+            found.append((linear, axis, axis / linear))
+        means.append(np.mean(found, axis=0))
+    names = ("linear_ratio", "axis_ratio", "axis_alignment")
+    return dict(zip(names, np.mean(means, axis=0).tolist(), strict=True))
+
+
+def distance(a: Any, b: Any, order: int) -> float:
+    return float(sum(abs(x - y) ** order for x, y in zip(a, b, strict=True)) ** (1 / order))
+
+
+def factor_rank_correlation(codes: Rows, factors: Rows, order: int) -> float:
+    """Return the mean over factors of the correlation over all pairs in all lines of a complete table."""
+    found = []
+    for j in range(len(factors[0])):
+        pairs = [
+            (abs(a - b), distance(line[a], line[b], order))
+            for line in traversals(codes, factors, j)
+            for a, b in itertools.combinations(range(len(line)), 2)
+        ]
+        found.append(float(spearmanr(*zip(*pairs, strict=True)).statistic))
+    return sum(found) / len(found)
+
+
+def global_rank_correlation(codes: Rows, factors: Rows, order: int) -> float:
+    """Return the correlation over all pairs of rows."""
+    pairs = [
+        (distance(factors[a], factors[b], 1), distance(codes[a], codes[b], order))
+        for a, b in itertools.combinations(range(len(codes)), 2)
+    ]
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic)

@@ -90,7 +90,9 @@ def test_weights_of_maps_have_two_parts() -> None:
     assert 1 in {node["parts"] for node in image}
 
 
-@pytest.mark.parametrize("name", ["full size", "net vitae_conv", "CVITAE cpab", "even gaussian", "pmp", "devae"])
+@pytest.mark.parametrize(
+    "name", ["full size", "net vitae_conv", "CVITAE cpab", "even gaussian", "pmp", "devae", "gyroplanes"]
+)
 def test_node_decodes_like_torch(name: str) -> None:
     case = CASES[name]
     net, codes = case.build(), case.codes()

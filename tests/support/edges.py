@@ -62,6 +62,7 @@ LABELLED = (
     "beta_vae", "factor_vae", "mig", "modularity", "dci", "sap", "explicitness", "irs", "downstream_lr",
     "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness", "strong_downstream",
     "reduced_downstream", "unified", "z_max_var", "dci_es", "omes", "snc", "nk", "aam", "flatness", "d_lsbd",
+    "linearity",
 )  # fmt: skip
 ALL_METRICS = (*LABELLED, "unsupervised", "factorised_support")
 WITH_TWO_CODES = (
@@ -70,7 +71,7 @@ WITH_TWO_CODES = (
 )  # fmt: skip
 WITH_TWO_FACTORS = (
     "beta_vae", "modularity", "dci", "dcimig", "mig_sup", "fairness", "strong_downstream", "reduced_downstream",
-    "unified", "z_max_var", "dci_es", "omes", "flatness",
+    "unified", "z_max_var", "dci_es", "omes", "flatness", "linearity",
 )  # fmt: skip
 TWO_CODES, TWO_FACTORS = "Codes must have at least 2 columns", "Factors must have at least 2 columns"
 EXPECTED_ERRORS: Mapping[str, Mapping[str, str]] = {

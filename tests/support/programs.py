@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from support.nets import IMAGE_NETS
-from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
+from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method, PoincareVAE
 from unbraid.methods.curved import CurvedMethod
 from unbraid.methods.devae import SharedDecoder
 from unbraid.nets.registry import NETS
@@ -73,6 +73,7 @@ def _cases() -> dict[str, Case]:
     for nx, ny, steps in ((1, 1, 20), (3, 5, 20), (8, 2, 1), (2, 2, 70)):
         method = UVITAE(transform="cpab", nx=nx, ny=ny, flow_steps=steps)
         found[f"cpab {nx}x{ny} {steps}"] = Case(method, "vitae_conv_half", (3, 32, 48))
+    found["gyroplanes"] = Case(PoincareVAE(curvature=0.5, first_layer="gyroplanes"))
     found["full size"] = Case(VAE(), "locatello", (1, 64, 64), 10)
     return found
 

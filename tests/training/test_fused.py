@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method
+from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method, PoincareVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic
@@ -203,6 +203,17 @@ def test_decoders_whose_differences_matter_have_no_kernels(name: str, settings: 
 def test_fused_and_plain_gradients_of_devae_are_equal() -> None:
     """Only the encoder has kernels, because the decoder is shared by several spaces."""
     plain, fused = plain_and_fused(locatello, methods_with_different_hypers("devae"), random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused)
+
+
+def test_fused_and_plain_gradients_with_riemannian_posteriors_and_gyroplanes_are_equal() -> None:
+    """Only the encoder has kernels, because the first layer of the decoder is not linear."""
+    methods: list[Method] = [
+        PoincareVAE(beta=beta, curvature=c, distribution="riemannian", first_layer="gyroplanes")
+        for beta, c in ((1.0, 1.0), (1.5, 0.5))
+    ]
+    plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=2)
     assert fused.storage.copied == FUSED_ROWS[:1]
     assert_same_gradients(plain, fused)
 

@@ -27,6 +27,7 @@ from unbraid.metrics.flatness import flatness
 from unbraid.metrics.infomec import infomec
 from unbraid.metrics.irs import irs
 from unbraid.metrics.jemmig import jemmig
+from unbraid.metrics.linearity import linearity
 from unbraid.metrics.mcc import mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
@@ -74,6 +75,7 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "factorised_support": factorised_support,
     "aam": aam,
     "flatness": flatness,
+    "linearity": linearity,
 })  # fmt: skip
 
 
@@ -156,6 +158,7 @@ TRAITS = Traits("metrics", {
     ),
     "aam": Trait("aam", HISTOGRAM, on_request=True),
     "flatness": Trait("ave_flatness", "widths and lengths of lines of codes", whole_table=True, on_request=True),
+    "linearity": Trait("linear_ratio", "variances and distances in lines of codes", whole_table=True, on_request=True),
 })  # fmt: skip
 
 DEFAULT_METRICS = tuple(name for name in METRICS if not TRAITS[name].on_request)
@@ -210,6 +213,7 @@ __all__ = [
     "jemmig",
     "linear_cka",
     "linear_r2",
+    "linearity",
     "mcc",
     "mig",
     "mig_sup",

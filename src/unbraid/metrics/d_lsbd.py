@@ -91,7 +91,7 @@ def d_lsbd(
     check_at_least(1, frequencies=frequencies)
     table, labels = as_codes_and_labels(codes, factors, continuous)
     turns = as_periods(periods, labels)
-    complete = labels.complete_rows()
+    complete = labels.require_complete_rows()
     table, values = table[complete], labels.binned()[complete]
     cyclic = [turn is not None for turn in turns]
     group = setting_numbers(values[:, ~np.array(cyclic)])

@@ -95,7 +95,7 @@ def fairness(
     check_at_least(1, test=test)
     check_draws(draws)
     table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
-    complete = labels.complete_rows()
+    complete = labels.require_complete_rows()
     table, values = table[complete], labels.binned()[complete]
     draw = _draw_rows if draws == "reference" else _draw_disjoint_rows
     rows, rows_by_sensitive = draw(values, train, test, np.random.default_rng(seed))

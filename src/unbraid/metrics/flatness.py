@@ -73,7 +73,7 @@ def flatness(
     """
     check_at_least(1, repeats=repeats)
     table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
-    complete, rng = labels.complete_rows(), np.random.default_rng(seed)
+    complete, rng = labels.require_complete_rows(), np.random.default_rng(seed)
     table, values = table[complete], labels.binned()[complete]
     ratios = []
     for j in range(values.shape[1]):

@@ -84,6 +84,18 @@ class Labels(NamedTuple):
         """Return whether each row has a label for every factor."""
         return np.asarray(~np.isnan(self.values).any(axis=1))
 
+    def require_complete_rows(self) -> Bool[np.ndarray, " n"]:
+        """Return whether each row has a label for every factor, or raise a `UserError` if fewer than 2 rows have.
+
+        >>> as_labels([[0, 1], [1, np.nan], [1, 0]]).require_complete_rows().tolist()
+        [True, False, True]
+        """
+        complete = self.complete_rows()
+        if complete.sum() < 2:
+            remedy = "Label more examples, or drop factors that have few labels."
+            raise input_error("At least 2 rows must have a label for every factor.", int(complete.sum()), remedy)
+        return complete
+
 
 def as_labels(factors: Factors, continuous: Continuous = None, name: str = "Factors", *, columns: int = 1) -> Labels:
     """Return checked factors, or raise a `UserError` if they are invalid or have fewer than `columns` columns.

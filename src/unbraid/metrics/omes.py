@@ -93,7 +93,7 @@ def omes(
     if not 0 <= alpha <= 1:
         raise input_error("The 'alpha' parameter must be in [0, 1].", alpha, "Use 0.5 for equal weights.")
     table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
-    complete, rng = labels.complete_rows(), np.random.default_rng(seed)
+    complete, rng = labels.require_complete_rows(), np.random.default_rng(seed)
     table, values = table[complete], labels.binned()[complete]
     active = (table.std(axis=0, ddof=1) >= prune) & (np.ptp(table, axis=0) > 0)
     correlations = np.zeros((int(active.sum()), values.shape[1]))

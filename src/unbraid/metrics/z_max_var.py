@@ -89,7 +89,7 @@ def z_max_var(
     check_at_least(0, prune=prune)
     check_draws(draws)
     table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
-    complete, rng = labels.complete_rows(), np.random.default_rng(seed)
+    complete, rng = labels.require_complete_rows(), np.random.default_rng(seed)
     table, values = np.ascontiguousarray(table[complete]), labels.binned()[complete]
     variances, k = table.var(axis=0, ddof=1), values.shape[1]
     active = (np.sqrt(variances) >= prune) & (np.ptp(table, axis=0) > 0)

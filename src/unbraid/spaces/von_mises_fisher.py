@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.noise import Noise
+from unbraid.spaces.inversion import invert_distribution
 from unbraid.spaces.manifold import normalise
 
 NODES = 256  # number of intervals of the angle
@@ -71,13 +72,7 @@ def sample_angles(kappa: Float[Tensor, " b"], n: int, uniform: Float[Tensor, " b
     The distribution function is linear between nodes, and its inverse is evaluated at the uniform numbers.
     """
     theta = angle_nodes(kappa, n)
-    width = (theta[:, 1] - theta[:, 0])[:, None]
-    mass = log_weights(theta, kappa, n).softmax(1)
-    total = mass.cumsum(1)
-    interval = (total.detach() < uniform[:, None]).sum(1, keepdim=True).clamp(max=NODES - 1)
-    left, inside, start = (x.gather(1, interval) for x in (total - mass, mass, theta - 0.5 * width))
-    share = ((uniform[:, None] - left) / inside).clamp(0, 1)
-    return (start + share * width)[:, 0]
+    return invert_distribution(theta, log_weights(theta, kappa, n), uniform)
 
 
 def sample(mean: Float[Tensor, "b n"], kappa: Float[Tensor, " b"], noise: Noise) -> Float[Tensor, "b n"]:
