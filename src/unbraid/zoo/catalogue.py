@@ -28,7 +28,7 @@ class ZooFacts:
     """The content of `zoo.json`.
 
     Attributes:
-        choice: Which of the runs the model is, "median" or "best", by the score `metric`.
+        choice: Whether the model is the "median" or the "best" run by the score `metric`.
         runs: The number of runs of the method on the dataset, from which the model was chosen.
         metric: The score by which the model was chosen, such as `mig.discrete_mig`.
         exact_scores: The scores of the run before its weights were rounded, as the study computed them. A study may
@@ -50,7 +50,7 @@ class ZooModel:
     """A trained model that comes with the package.
 
     Attributes:
-        name: The name with which `load` finds the model.
+        name: The name by which `ub.zoo.load` finds the model.
         path: Its folder, which is an ordinary folder of a run with a model card.
     """
 
@@ -90,7 +90,7 @@ def list_models(folder: str | Path | None = None) -> list[ZooModel]:
         folder: A folder of models that `evidence/make_zoo.py` wrote. By default the models of the package.
 
     Returns:
-        The models, sorted by name. The median model of a method comes before its best one.
+        The models, sorted by dataset and method. The median model of a method comes before its best one.
 
     >>> import unbraid as ub
     >>> all(model.name.count("/") == 2 for model in ub.zoo.list())
@@ -121,7 +121,7 @@ def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
         if candidate in models:
             return models[candidate]
     if not models:
-        raise UserError(f"There is no model {name!r}, because this copy of unbraid contains no models.")
+        raise UserError(f"There is no model {name!r}, because the folder {MODELS if folder is None else folder} contains no models.")
     raise UserError(unknown_name_message("model", name, list(models)))
 
 
