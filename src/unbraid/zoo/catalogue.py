@@ -121,7 +121,8 @@ def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
         if candidate in models:
             return models[candidate]
     if not models:
-        raise UserError(f"There is no model {name!r}, because the folder {MODELS if folder is None else folder} contains no models.")
+        where = MODELS if folder is None else folder
+        raise UserError(f"There is no model {name!r}, because the folder {where} contains no models.")
     raise UserError(unknown_name_message("model", name, list(models)))
 
 
