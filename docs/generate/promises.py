@@ -48,11 +48,14 @@ def about(sessions: list[dict[str, Any]]) -> str:
     """Return how many sessions there were, their command, their commits and their machine."""
     minutes = sum(session["minutes"] for session in sessions)
     commits = ", ".join(dict.fromkeys(f"`{str(session['commit'])[:8]}`" for session in sessions))
-    machine = sessions[0]["machine"]
+    described = (
+        f"{machine['cores']} cores of an {machine['processor']}" for machine in (s["machine"] for s in sessions)
+    )
+    machines = " and ".join(dict.fromkeys(described))
     several = "session" if len(sessions) == 1 else "sessions"
     return (
-        f"The table has the totals of {len(sessions)} {several}, together {minutes:.0f} minutes of one core, at commit "
-        f"{commits} on {machine['cores']} cores of an {machine['processor']}:\n\n```text\n{COMMAND}\n```"
+        f"The table has the totals of {len(sessions)} {several}, together {minutes:.0f} minutes of one core, at the "
+        f"commits {commits} on {machines}. The option `--parts` selects parts:\n\n```text\n{COMMAND}\n```"
     )
 
 
