@@ -54,7 +54,7 @@ class PoincareVAE(Method):
 
     The latent space has d dimensions and the curvature -c. A vector v is drawn at the origin and transported in
     parallel along the geodesic to the point :math:`\mu`. The sample z is the end of the geodesic that starts at
-    :math:`\mu` and has the direction and length of the transported vector, so |v| is the distance of z and
+    :math:`\mu` and has the direction and length of the transported vector, so :math:`|v|` is the distance of z and
     :math:`\mu`. With ``distribution="wrapped"``, v has a normal distribution with one variance per latent. With
     ``distribution="riemannian"``, all directions of v are equally likely, :math:`\log \sigma^2` is the average of the
     encoder's log variances, and z has the largest entropy for its mean squared distance from :math:`\mu`. The prior is
