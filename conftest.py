@@ -1,4 +1,4 @@
-"""How functions are checked, set before any is imported, and what is not collected: kernels without Triton."""
+"""Settings of all tests: the type checker, set before unbraid is imported, and what is left out without Triton."""
 
 from __future__ import annotations
 

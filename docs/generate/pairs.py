@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from generate import ROOT
 from generate.markdown import replace_block, result, table, table_per_dataset
@@ -17,10 +17,35 @@ DATA = ("dsprites", "cars3d")
 Row = Mapping[str, Any]
 STEP = "longest step between the codes of neighbouring angles, divided by the average step (1 is best)"
 FOLD = "largest difference between the angles of neighbouring codes, in radians (0 is best)"
-# One row of the table of recovered factors: the task, the measure, the name of the baseline, the part of the result,
-# the field that tells the method from its baseline, its values for the baseline and for the method, how to read the
-# measure, and its number of decimals.
-RECOVERED: Sequence[tuple[str, str, str, str, str, object, object, Callable[[Row], float], int]] = (
+
+
+class Recovered(NamedTuple):
+    """One row of the table of recovered factors.
+
+    Attributes:
+        task: The method and its task.
+        measure: What is measured.
+        baseline: The name of the baseline.
+        part: The part of the result, or the contest in its part "pairs".
+        field: The field that tells the method from its baseline.
+        before: The value of the field for the baseline.
+        after: The value of the field for the method.
+        read: Reads the measure from a row of the result.
+        digits: The number of decimals.
+    """
+
+    task: str
+    measure: str
+    baseline: str
+    part: str
+    field: str
+    before: object
+    after: object
+    read: Callable[[Row], float]
+    digits: int
+
+
+RECOVERED: Sequence[Recovered] = [Recovered(*row) for row in (
     ("PCL, five sources of a time series", "MCC", "untrained", "pcl", "when", "before", "after",
      lambda row: row["mcc"], 2),
     ("PMP, a curved product (a nonlinear embedding of three factors)", "MCC of subspaces", "PMP without its losses",
@@ -38,7 +63,7 @@ RECOVERED: Sequence[tuple[str, str, str, str, str, object, object, Callable[[Row
      lambda row: row["dci"], 2),
     ("the same", "MIG", "beta-VAE", "factors move a little", "method", "beta_vae", "slow_vae",
      lambda row: row["mig"], 2),
-)  # fmt: skip
+)]  # fmt: skip
 
 
 def pair_pages() -> dict[Path, str]:
@@ -51,14 +76,14 @@ def recovery_table() -> str:
     """Return how well factors are recovered: the median and the value of each seed, and a sentence on the circle."""
     bench = result("bench_recovery")
     body = []
-    for task, measure, baseline, part, field, before, after, read, digits in RECOVERED:
-        rows = bench[part] if part in bench else [row for row in bench["pairs"] if row["contest"] == part]
+    for line in RECOVERED:
+        rows = bench.get(line.part) or [row for row in bench["pairs"] if row["contest"] == line.part]
         cells = []
-        for value in (before, after):
-            values = [read(row) for row in rows if row[field] == value]
-            each = " ".join(f"{one:.{digits}f}" for one in values)
-            cells.append(f"{statistics.median(values):.{digits}f} ({each})")
-        body.append([task, measure, f"{baseline}: {cells[0]}", cells[1]])
+        for value in (line.before, line.after):
+            values = [line.read(row) for row in rows if row[line.field] == value]
+            each = " ".join(f"{one:.{line.digits}f}" for one in values)
+            cells.append(f"{statistics.median(values):.{line.digits}f} ({each})")
+        body.append([line.task, line.measure, f"{line.baseline}: {cells[0]}", cells[1]])
     head = ["method and task", "measure", "baseline: median (each seed)", "the method: median (each seed)"]
     lowest = min(row["correlation"] for row in bench["circle"] if row["space"] == "circle")
     angles = (

@@ -57,7 +57,9 @@ COMMANDS: dict[str, Command] = {
     "study": Command("study", "train and score a whole study, on one machine or many (can be resumed)"),
     "analyse": Command("analyse", "answer questions about a study with tables and figures"),
     "reproduce": Command("reproduce", "compare the published results of a study with those of your runs"),
-    "appearance": Command("appearance", "print the results of a VITAE study: bounds, and the separation of appearance"),
+    "appearance": Command(
+        "appearance", "print likelihood bounds of a VITAE study, and how well appearance is separated"
+    ),
     "zoo": Command("zoo", "list the trained models that come with unbraid, or copy one to a folder of runs"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),

@@ -48,9 +48,9 @@ def linearity(
     `factor_rank_correlation`, which is 0 if no factor has more than two values. With one latent, the ratios are 1 if
     the codes change.
 
-    Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. The
-    other factors are fixed within their bins. Distances are those of the bins. Only rows that have a label for every
-    factor are used.
+    Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. Each
+    other discrete factor keeps its value, and each other continuous factor stays in its bin. Distances are those of the
+    bins. Only rows that have a label for every factor are used.
 
     Limitations: Few points are close to a line by chance, so random codes score above 0, more so for factors with few
     values. The order of values matters for rank correlations, so a factor without a natural order, such as shape, has
