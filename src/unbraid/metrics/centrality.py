@@ -19,8 +19,8 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
     of model i as factors (see `vote_similarity`). The model with the highest score is the medoid of the models and the
     one to select.
 
-    The scores lie in [0, 1] if the similarities do. A model scores 1 if its encoder finds the latents of every other
-    model and every other encoder finds its latents.
+    The scores lie in [0, 1] if the similarities do. A model scores 1 if its encoder finds the latents of all other
+    models, and if the encoders of all other models find the latents of this model.
 
     Limitations: As with `udr`, the score measures agreement and not correctness. If most models are entangled in the
     same way, they score high. A latent that a decoder ignores cannot be found by any encoder, so unused latents lower
@@ -71,7 +71,8 @@ def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " 
     The score lies in [0, 1]. Random guessing scores about 1/k. If all codes are constant, the score is 0.
 
     Deviations: Lin et al. use the same 1,000 groups of 100 examples both to define v and to test it, which overstates
-    the score if there are few groups. They estimate the variance over all groups from separate samples.
+    the score if there are few groups. They estimate the overall variance of each latent from additional examples.
+    Here, it is computed from the examples of all groups.
 
     Reference: Kim and Mnih (2018), arXiv:1802.05983, for the score; Lin et al. (2020), arXiv:1906.06034, for its use.
 

@@ -66,15 +66,15 @@ class Rows:
         codes: The codes, (n, d).
         factors: The factors, (n, k). They are integers, or float64 if a factor is continuous or a label is missing
             (NaN).
-        train: Row numbers of the training sample, which metrics with a test sample receive.
+        train: Row numbers of the training sample, for metrics that also take a test sample.
         test: Row numbers of the test sample.
-        sample: Row numbers of the sample that metrics without a test sample receive, or None if these metrics receive
-            the training sample. Metrics that receive the whole table (see `Trait`) use no sample.
+        sample: Row numbers of the sample for metrics that take no test sample. If it is None, these metrics receive the
+            training sample. Metrics that receive the whole table (see `Trait`) use no sample.
         continuous: Whether each factor is continuous, or None if all factors are discrete.
-        periods: The period of each factor, or None for a factor that is not cyclic (see `d_lsbd`). None means that it
-            is not known which factors are cyclic.
-        draws: How the samples were drawn, "disjoint" or "reference". A metric that receives the whole table and draws
-            its own training and test rows draws them in this way too.
+        periods: One entry per factor: its period, or None if the factor is not cyclic (see `d_lsbd`). If `periods`
+            itself is None, it is not known which factors are cyclic.
+        draws: How the samples were drawn, "disjoint" or "reference". Some metrics receive the whole table
+            and choose their own training and test rows. They draw these rows in the same way.
     """
 
     codes: Array

@@ -19,9 +19,9 @@ R = TypeVar("R", bound=Run | RunFolder)
 
 
 def model_identity(spec: RunSpec) -> tuple[str, str]:
-    """Return the digest of an adopted model, or the id of another run, and the name of the data.
+    """Return what identifies a model, and the name of its data. Both are equal for runs that are the same model.
 
-    It is equal for runs that are the same model.
+    An adopted model is identified by its digest, and a run that was trained by unbraid by its id.
     """
     return spec.model if isinstance(spec, AdoptedSpec) else spec.id, spec.data
 
@@ -29,7 +29,8 @@ def model_identity(spec: RunSpec) -> tuple[str, str]:
 def group_same_models(runs: Iterable[R]) -> list[list[R]]:
     """Return the runs in groups that are the same model, in order of appearance.
 
-    A run that was trained by unbraid is a group of its own. Runs in memory may have the same spec and other weights.
+    A run that was trained by unbraid is always a group of its own, because two runs in memory may have the same spec
+    but different weights.
     """
     groups: dict[object, list[R]] = {}
     for i, run in enumerate(runs):
@@ -39,7 +40,7 @@ def group_same_models(runs: Iterable[R]) -> list[list[R]]:
 
 
 def same_model_notes(runs: Sequence[Run | RunFolder]) -> list[str]:
-    """Return one sentence for each model that several of the runs are."""
+    """Return one sentence for each group of two or more runs that are the same model."""
     labels = run_labels([run.spec for run in runs])
     named = [
         [f"{labels[run.spec.id]} ({run.spec.id})" for run in group]

@@ -1,4 +1,4 @@
-"""Importing objects by a name of the form `module:attribute`, which specs and settings use, or `file.py:attribute`.
+"""Importing objects by name. A name has the form `module:attribute`, as in specs, or `file.py:attribute`.
 
 A name that the user passes in this process is trusted. A name that was read from a file is imported only with consent,
 because importing a module runs its code.
@@ -20,7 +20,7 @@ from unbraid.runtime.plugins import is_offered
 
 _TRUSTED: set[str] = set()  # names that the user has passed or consented to in this process
 _OBJECTS: dict[str, Any] = {}  # objects that the user has passed in this process, by name
-_FILES: dict[str, Path] = {}  # files of modules that were imported by path, or that `offer_file` offers, by module name
+_FILES: dict[str, Path] = {}  # the files of modules imported by path or passed to `offer_file`, by module
 
 
 def import_name(kind: str, name: str) -> Any:
@@ -89,7 +89,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _is_free(name: str, file: Path) -> bool:
-    """Return whether importing a name would import this file or nothing."""
+    """Return whether a module name is free: no module has it, or only the module in this file."""
     spec = importlib.util.find_spec(name)
     return spec is None or (spec.origin is not None and Path(spec.origin).resolve() == file)
 
@@ -107,7 +107,8 @@ def offer_file(name: str, file: Path) -> None:
 def trust_name(name: str, value: Any = None) -> None:
     """Remember that the user has passed this name, or the object `value` with this name, in this process.
 
-    `import_name` returns the object if it cannot be imported, for example because it was defined in a function.
+    If the name cannot be imported, for example because the object was defined in a function, `import_name` returns the
+    `value` that was passed here.
     """
     _TRUSTED.add(name)
     if value is not None:

@@ -217,7 +217,7 @@ _ALL = (
         ),),),
     ),
     Source(
-        "cars3d", "Cars3D: 17,568 renderings of 183 cars, 64x64x3", "none stated: research use",
+        "cars3d", "Cars3D: 17,568 renderings of 183 cars, 64x64x3", "none stated; use for research only",
         "Reed, Zhang, Zhang, Lee (2015). Deep Visual Analogy-Making. NIPS 2015.", "http://www.scottreed.info",
         (
             (File("cars3d_64x64.npz", other_names=("cars3d_x64.npz", "cars3d.npz")),),
@@ -263,7 +263,7 @@ _ALL = (
     _nvidia_source("falcor3d", "Falcor3D: 233,280 renderings of a living room, 64x64x3", "Falcor3D", "train-rec.labels",
                    233_280, "1XAQfFK1x6cpN1eiovbP0hVfLTm5SsSoJ", "3.7 GB"),
     Source(
-        "chairs3d", "3D chairs: 86,366 renderings of 1,393 chairs, 64x64x3", "none stated: research use",
+        "chairs3d", "3D chairs: 86,366 renderings of 1,393 chairs, 64x64x3", "none stated; use for research only",
         "Aubry, Maturana, Efros, Russell, Sivic (2014). Seeing 3D chairs: exemplar part-based 2D-3D alignment using a "
         "large dataset of CAD models. CVPR 2014.",
         "https://www.di.ens.fr/willow/research/seeing3Dchairs/",

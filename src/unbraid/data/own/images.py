@@ -153,7 +153,7 @@ def image_table(
 def _load_or_compute_table(
     cache_name: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
 ) -> UInt8[Tensor, "n ..."]:
-    """Return the table whose rows `blocks` yields. Read it from the cache, or else compute it and write it there.
+    """Return a table of images. Read it from the cache, or else compute it with `blocks` and write it there.
 
     Cached tables of earlier states of the files are deleted. If `cache_name` is None, the cache is not used.
     """
@@ -172,7 +172,7 @@ def _load_or_compute_table(
 
 
 def _scale_progress(progress: Progress | None, low: float, high: float) -> Progress | None:
-    """Return a progress function that maps fractions from 0 to 1 to the range `low` to `high` of `progress`."""
+    """Return a function that rescales a fraction in [0, 1] to [`low`, `high`] and passes it to `progress`."""
     return None if progress is None else lambda done: progress(low + (high - low) * done)
 
 
