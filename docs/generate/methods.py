@@ -151,8 +151,8 @@ def special_cases(name: str) -> str:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return (
-        "Each line below names two configurations that are equivalent: they have the same loss and the same update, up to "
-        "rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
+        "Each line below names two configurations that are equivalent: they have the same loss and the same update, up "
+        "to rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
     )
 
 
