@@ -31,6 +31,7 @@ from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
 from unbraid.training.fused.streams import postponed_joins
+from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.rows import Layout, Storage, adam_segments
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
@@ -87,7 +88,9 @@ class Stack:
 
     On a CPU, the runs are computed one after another with ordinary operations. On other devices, `vmap` computes all
     runs at once. On a GPU with Triton, networks for which kernels exist are replaced by fused ones (see
-    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph.
+    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph. A user's own
+    convolutional networks for which no kernels exist are computed one run after another inside this graph (see
+    `unbraid.training.looped`).
 
     Args:
         specs: The specs, whose `stack_key` must be equal.
@@ -97,6 +100,8 @@ class Stack:
             CPU.
         threads: The number of CPU threads that compute different runs. Only used if not `vmapped`.
         fused: Whether to use kernels. By default, they are used if the device supports them.
+        looped: Whether to compute one run after another where `vmapped` would compute all runs at once. By default,
+            this is done on a GPU for a user's own convolutional networks for which no kernels exist.
         stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
             different streams.
     """
@@ -110,6 +115,7 @@ class Stack:
         vmapped: bool | None = None,
         threads: int = 1,
         fused: bool | None = None,
+        looped: bool | None = None,
         stream_index: int = 0,
     ) -> None:
         nets = [build_net(spec, data.shape, builder) for spec in specs]
@@ -129,7 +135,8 @@ class Stack:
             for name, _ in nets[0].named_buffers()
         }
         self.kernels = supports_kernels(device) if fused is None else fused
-        self._allocate(nets, rows)
+        self._allocate(nets, rows, looped)
+        self.streams = Streams(device, stream_index)
         self.alive = torch.ones(len(specs), dtype=torch.bool, device=device)
         self.diverged_at = torch.full((len(specs),), -1, device=device)
         self.step = 0
@@ -140,7 +147,7 @@ class Stack:
         self.logged_steps = 0  # the number of steps over which `total` is summed
         self.captured = CapturedStep(device, stream_index) if self.kernels and device.type == "cuda" else None
 
-    def _allocate(self, nets: list[VAENet], rows: list[Tensor]) -> None:
+    def _allocate(self, nets: list[VAENet], rows: list[Tensor], looped: bool | None) -> None:
         """Allocate the parameters, the moments of Adam, and the copy of the parameters that kernels read."""
         device, spec = self.data.device, self.specs[0]
         rate = torch.tensor([spec.learning_rate for spec in self.specs], device=device)
@@ -152,6 +159,11 @@ class Stack:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
         support = spec.factorised_support
+        if looped is None:
+            looped = self.vmapped and self.kernels and not self.storage.copied and needs_loop(spec, nets[0])
+        self.looped = looped
+        if looped and spec.precision == "bf16":
+            reduce_precision(nets[0], device)
         self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
@@ -200,6 +212,8 @@ class Stack:
 
         The third result has, for each of these networks, the two factors of the weight gradient of each layer.
         """
+        if self.looped:
+            return *self._differentiate_looped(step), {}
         columns = self.storage.layout.columns(self.rows)
         leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
         copies = self.storage.layout.columns(self.copy)
@@ -210,6 +224,24 @@ class Stack:
             inputs = list(leaves.values())
             gradients = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
         return values, dict(zip(leaves, gradients, strict=True)), postponed.products
+
+    def _differentiate_looped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Do the same as `_gradients_vmapped`, one run after another on several streams. It never waits for the GPU."""
+        columns = self.storage.layout.columns(self.rows)
+        values, gradients = [], []
+        with matmul_precision(self.specs[0].precision), self.streams.fork():
+            for i in range(len(self)):
+                with self.streams.run(i):
+                    leaves = {name: part[i].detach().requires_grad_() for name, part in columns.items()}
+                    parameters = {name: to_channels_last(leaf) for name, leaf in leaves.items()}
+                    buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
+                    loss, terms = self.objective(parameters, buffers, hypers, self.seeds[i], step)
+                    inputs = list(leaves.values())
+                    values.append(terms)
+                    gradients.append(torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True))
+        return torch.stack(values), {
+            name: torch.stack(parts) for name, parts in zip(columns, zip(*gradients, strict=True), strict=True)
+        }
 
     def _gradients_one_by_one(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute one run at a time with ordinary operations. Return the terms (r, terms) and the gradients (r, p).
