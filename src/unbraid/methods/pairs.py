@@ -17,7 +17,7 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-MIN_SERIES_ROWS = 4  # minimum number of rows of a time series, which then has three different pairs
+MIN_SERIES_ROWS = 4  # minimum number of rows of a time series; 4 rows form three consecutive pairs
 
 
 def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = False) -> None:
@@ -74,7 +74,7 @@ def split_pairs(q: Gaussian) -> tuple[Gaussian, Gaussian]:
 
 @dataclass(frozen=True)
 class Paired(Method):
-    """A beta-VAE that is trained on pairs but treats their examples as independent.
+    """A beta-VAE that is trained on pairs but treats the two examples of a pair as independent.
 
     It is a baseline for methods that use pairs, because it is trained on the same examples in the same
     order as these methods.

@@ -24,7 +24,7 @@ HIDDEN_LAYERS = 5  # number of hidden layers in the network of each component
 
 
 class LaplaceRegression(nn.Module):
-    """The log-odds of a pair in closed form (see `PCL`).
+    """The log-odds that a pair is consecutive, in closed form (see `PCL`).
 
     The formula holds for sources whose random changes over time have a Laplace distribution. If `learned` is False, the
     weight a of the squared means is the constant 1.
@@ -43,7 +43,10 @@ class LaplaceRegression(nn.Module):
 
 
 class ComponentRegression(nn.Module):
-    """The log-odds of a pair as a sum over one network per component. Weights have shape (component, input, output)."""
+    """The log-odds that a pair is consecutive, as a sum over one network per component.
+
+    Weights have the shape (component, input, output).
+    """
 
     def __init__(self, latents: int, width: int) -> None:
         super().__init__()
@@ -160,6 +163,6 @@ class PCL(Method):
 
 
 def check_batch(batch: int) -> None:
-    """Raise a UserError unless the batch is even and holds at least two pairs, which shuffling needs."""
+    """Raise a UserError unless the batch is even and holds at least two pairs. A single pair cannot be shuffled."""
     if batch % 2 or batch < 4:
         raise UserError(f"PCL needs an even batch of at least 4, because it draws pairs. Got {batch} instead.")

@@ -34,7 +34,7 @@ def reconstruction_error(net: VAENet, x: Tensor, z: Tensor) -> Tensor:
 
 
 def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw n pairs that agree in one random factor and are independent in the others."""
+    """Draw n pairs. The examples of a pair agree in one random factor and are independent in the others."""
     count = len(data.sizes)
     before, after = (data.factors_at(data.draw(noise, n)) for _ in range(2))
     changed = noise.integers(count, n)[:, None] != torch.arange(count, device=data.device)
@@ -66,14 +66,14 @@ class PMP(Method):
 
     Deviations: the preset "paper" follows the supplement. In the first 20 % of the training, all three schedules are 0,
     so only :math:`L_{rec}` is used. After that, :math:`b_3 = 1 - b_2`. The betas of Adam are 0.9 and 0.99. The preset
-    "code" follows the authors' code, where these are 25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999. The
-    weight decay of 1e-6 in the authors' code is left out. The schedules depend on the step instead of the epoch. The
-    authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its
-    weight is then 0. For its experiments on meshes, the supplement does not say how pairs are drawn. Our choice for
-    meshes is `pairs="sharing"`, which draws pairs that agree in one factor. The codes "sum" are the sum z. The codes
-    "components" are the first principal component of each :math:`s_i` over the given examples. They are k numbers per
-    example, which are meaningful only if they are computed from many examples. Neither kind of codes comes from a
-    publication.
+    "code" follows the authors' code: the schedules are 0 in the first 25 % of the training, :math:`b_3 = 1 - b_1` after
+    that, and the betas are 0.9 and 0.999. The weight decay of 1e-6 in the authors' code is left out. The schedules
+    depend on the step instead of the epoch. The authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`.
+    Here it is always computed and logged, but its weight is then 0. For its experiments on meshes, the supplement does
+    not say how pairs are drawn. Our choice for meshes is `pairs="sharing"`, which draws pairs that agree in one factor.
+    The codes "sum" are the sum z. The codes "components" are the first principal component of each :math:`s_i` over the
+    given examples. They are k numbers per example, which are meaningful only if they are computed from many examples.
+    Neither kind of codes comes from a publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """

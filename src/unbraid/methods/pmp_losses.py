@@ -22,7 +22,7 @@ RECONSTRUCTION_ONLY: dict[Preset, float] = {
 RISE_RATE = 25.0  # rate of the exponential rise of b1 and b2
 DISTANCE_FULL, CONSISTENCY_FULL = 0.4, 0.5  # fractions of the training at which b1 and b2 reach 1
 NEGLIGIBLE_WEIGHT = 1e-2  # a consistency weight at or below this value is set to 0
-CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # inverse temperatures of the two softmaxes
+CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # inverse softmax temperatures in `changed_subspace`, `regularisation`
 EPSILON = 1e-8  # added to the mean distance before dividing by it
 MARGIN, MARGIN_WEIGHT, USAGE_WEIGHT = 0.05, 10.0, 100.0
 
@@ -46,8 +46,8 @@ class Projectors(nn.Module):
 def sparsity(s: Float[Tensor, "n k d"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_i |s_i \odot \sum_{j \ne i} s_j|`, averaged over examples and coordinates.
 
-    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. The sum of the vectors of
-    an example then mixes no coordinates, and the latent space is the product of the subspaces.
+    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. Each coordinate of the sum
+    of the vectors then comes from one subspace only, and the latent space is the product of the subspaces.
     """
     others = s.sum(1, keepdim=True) - s
     return (s * others).abs().sum(1).mean()

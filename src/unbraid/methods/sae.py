@@ -95,7 +95,7 @@ class SAE(AE):
     - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not decrease if z is
       divided by a number and the decoder vectors are multiplied by it.
     - "jumprelu": :math:`\phi = h\, 1[h > \theta]` with learned thresholds :math:`\theta_j > 0`, and S is the number of
-      active features. Thresholds learn from examples within a window around them (`jump_relu`).
+      active features. Only entries of h in a window around their threshold contribute to its gradient (`jump_relu`).
 
     The codes are the activations z. The network of the run is not used. The logged `active` is the mean number of
     active features per example. Runs with different :math:`\lambda` and seeds can train together.

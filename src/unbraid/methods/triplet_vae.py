@@ -39,8 +39,8 @@ class TripletVAE(Method):
     uses only the order of these distances, not the factors themselves. The batch size is the number of examples. If it
     is not a multiple of 3, one or two examples fewer are used.
 
-    Deviations: the paper takes p from the class of a and n from another class. The order by distances of factors is
-    that of the library disent.
+    Deviations: the paper takes p from the class of a and n from another class. The order by distances
+    between factors follows the library disent.
     Reference: Ishfaq et al. (2018), "TVAE: Triplet-based variational autoencoder using metric learning",
     arXiv:1802.04403, eq. 5.
     """

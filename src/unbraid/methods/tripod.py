@@ -92,11 +92,11 @@ class Tripod(FSQ):
     (:math:`\lambda_I`) and from 1e-8 to 1e-2 (:math:`\lambda_H`). The decoder is always computed in float32.
 
     Deviations: `saturation` is the weight of the term of `FSQ` that keeps tanh from saturating, which is not in the
-    paper. P is computed from the decoded means and is one ratio for the whole batch. The authors' code instead adds the
-    penalties of four inner layers of the decoder. It averages the ratios of single examples, which are sometimes very
-    large, because each is estimated from two directions. In the authors' code, marginal densities have the bandwidths
-    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits each element
-    of the gradient to an absolute value of 1.
+    paper. P is computed from the output of the decoder and is one ratio for the whole batch. The authors' code instead
+    adds the penalties of four inner layers of the decoder. It averages the ratios of single examples, which are
+    sometimes very large, because each is estimated from two directions. In the authors' code, marginal densities have
+    the bandwidths :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits
+    each element of the gradient to an absolute value of 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
     learning", arXiv:2404.10282.
     """
