@@ -16,7 +16,7 @@ from unbraid.metrics.settings import setting_numbers
 Periods = Sequence[float | None] | None
 
 ROUNDING = 1e-12  # differences below this share of the largest code are treated as rounding errors
-FULL_TURN = 2 * np.pi - 1e-9  # values that are at least a full turn apart are the same angle
+FULL_TURN = 2 * np.pi - 1e-9  # angles that exceed the smallest angle by this much or more belong to a further turn
 FLAT = 1e-9  # a direction does not vary if its standard deviation is below this share of the largest one
 
 

@@ -42,7 +42,7 @@ def downstream(
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         model: "gbt" for gradient-boosted trees, or "lr" for logistic regression.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         seed: Random seed for the model.
 
     Returns:
@@ -113,7 +113,7 @@ def downstream_lr(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         seed: Ignored, because nothing is drawn at random. It exists because all metrics with a downstream model take a
             seed.
 
@@ -185,7 +185,7 @@ def downstream_gbt(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
         seed: Random seed that breaks ties between equally good cuts.
 
@@ -211,7 +211,7 @@ def downstream_gbt(
 
 
 def _predict_linear(codes: Table, column: Column, test_codes: Table) -> tuple[Values, Values]:
-    """Return the predictions for the training examples and for the test examples."""
+    """Fit a linear model of one factor, and return its predictions for the training and the test examples."""
     from unbraid.metrics.linear import logistic_regression_cv, ridge_regression_cv
 
     if column.continuous:
@@ -222,7 +222,7 @@ def _predict_linear(codes: Table, column: Column, test_codes: Table) -> tuple[Va
 
 
 def predict_boosted(codes: Table, column: Column, test_codes: Table, *, trees: str, seed: int) -> tuple[Values, Values]:
-    """Return the predictions for the training examples and for the test examples."""
+    """Fit boosted trees to one factor, and return their predictions for the training and the test examples."""
     from unbraid.metrics.trees import boosted_regression, boosted_trees
 
     values = column.values

@@ -144,7 +144,7 @@ def _draw_disjoint_rows(
 
 
 def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """Return the positions of the first third of each group, rounded down, but of at least one entry per group.
+    """Return the positions of the first third of each group, rounded down, but at least one position per group.
 
     >>> _first_third_of_groups(np.array([1, 0, 1, 1, 1, 1, 1])).tolist()
     [1, 0, 2]
