@@ -23,8 +23,8 @@ MIN_SERIES_ROWS = 4  # minimum number of rows of a time series; 4 rows form thre
 def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = False) -> None:
     """Raise a UserError if pairs cannot be drawn.
 
-    The batch must be even, the data must be a full grid of factors, and a trial draw must succeed. With `series`,
-    pairs are consecutive rows of the data, and no grid is needed.
+    The batch must be even, the data must be a full grid of factors, and a trial draw must succeed. If `series` is
+    true, pairs are consecutive rows of the data, and no grid is needed.
     """
     name = type(method).__name__
     if batch % 2:

@@ -112,7 +112,7 @@ def z_max_var(
 def _rows_by_part(
     values: Int[np.ndarray, "n k"], j: int, halves: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
 ) -> list[Int[np.ndarray, " m"]]:
-    """Return the rows of each half in which factor j varies alone."""
+    """Return, for each half, the rows from which batches can be drawn in which only factor j varies."""
     setting, counts = count_values_by_setting(values, j)
     usable = (2 * counts >= len(np.unique(values[:, j])))[setting]
     parts = []
