@@ -44,7 +44,7 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
 
 
 def grid_remedy(data: FactorData) -> str:
-    """Say which data to use instead of data that are not a full grid."""
+    """Return a sentence that says which data to use in place of `data`, which are not a full grid."""
     return f"Use {data.grid_name}." if data.grid_name else "Choose other data."
 
 

@@ -76,7 +76,7 @@ def jump_relu(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[
 def active_features(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[Tensor, ""]:
     r"""Return the mean number of entries of a row that are above their thresholds.
 
-    The pseudo-derivative of each entry with respect to its threshold is :math:`-K / w` (see `jump_relu`).
+    The pseudo-derivative of the count with respect to the threshold of an entry is :math:`-K / w` (see `jump_relu`).
     """
     own = threshold - threshold.detach()
     return ((h > threshold).to(h.dtype).detach() - window(h, threshold) * own).sum(1).mean()
@@ -149,8 +149,9 @@ class SAE(AE):
         return self.point_latents(net, q)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per feature. Its value is the activation, divided by the largest one in the population.
+        """Return one control per feature.
 
+        Its value is the activation of the feature, divided by the largest activation of the feature in the population.
         The activation of a feature that is never active is not divided.
         """
         own, largest = self.point_latents(net, q), self.point_latents(net, population).amax(0)

@@ -94,9 +94,9 @@ class SemiVAE(Method):
     are drawn once, by `label_seed`.
 
     Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here, all
-    labels are used for training. The reference implementation divides a factor of n values by n instead of n - 1, and
-    sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the first latents to
-    the observed factors. Here, latent j always belongs to factor j.
+    labels are used for training. The reference implementation divides the labels of a factor with n values by n instead
+    of n - 1, and sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the
+    first latents to the observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
     sections 4 and 5.
     """

@@ -241,7 +241,7 @@ def _accuracy_scores(
     continuous: Continuous,
     sizes: Sequence[int] | int,
 ) -> dict[str, float]:
-    """Return the accuracies for every size. Sizes that exceed the number of rows are replaced by this number."""
+    """Return the accuracies for every size. Sizes above the number of rows are replaced by the number of rows."""
     table, labels = as_codes_and_labels(codes, factors, continuous)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     scores: dict[str, float] = {}
@@ -258,7 +258,7 @@ def _accuracy_scores(
 
 
 def _usable_sizes(sizes: Sequence[int] | int, rows: int) -> list[int]:
-    """Return the sorted sizes, with the number of rows in place of those that exceed it."""
+    """Return the sizes in increasing order. Sizes above the number of rows are replaced by the number of rows."""
     given = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
     for size in given:
         check_at_least(2, sizes=size)

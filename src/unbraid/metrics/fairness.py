@@ -40,11 +40,11 @@ def fairness(
     `test` rows, with replacement, among the rows with such settings. If several rows have the same values of all
     factors, one of them is drawn. On a full grid, all rows can be drawn.
 
-    The trees are fitted to rows that no intervention uses. If at least two rows have each combination of factor values,
-    the interventions use a random third of the rows of each combination. Otherwise they use at most about a third of
-    the table, an equal part for each sensitive factor. In a small table, they therefore use only some of the settings.
-    With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published scores. The
-    trees have then seen rows on which they are evaluated.
+    The trees are fitted to rows that no intervention uses. If each combination of factor values occurs in two or more
+    rows, the interventions use a random third of the rows of each combination. Otherwise they use at most about a third
+    of the table, an equal part for each sensitive factor. In a small table, they therefore use only some of the
+    settings. With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published
+    scores. The trees have then seen rows on which they are evaluated.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts, which are predicted and changed like
     the values of a discrete factor. Only rows with a label for every factor are used.

@@ -121,7 +121,7 @@ def check_draws(draws: str) -> None:
 def interventions_by_factor(
     factors: Int[np.ndarray, "n k"], fixed: Int[np.ndarray, " m"], least: float = 0.5
 ) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
-    """Yield the groups of each factor together with the indices of the interventions that fix it, in chunks.
+    """Yield, for each factor, its groups together with chunks of the indices of the interventions that fix it.
 
     `fixed` holds the factor that each of the m interventions fixes. `least` is passed to `group_rows`.
     """

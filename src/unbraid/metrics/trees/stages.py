@@ -1,4 +1,4 @@
-"""Compiled loops that fit all stages and that predict scores. Classes run in parallel threads."""
+"""Compiled loops that fit all stages of boosted trees and predict scores. Classes are processed in parallel threads."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def add_forest(x: Array, feature: Array, bound: Array, value: Array, raw: Array)
 def add_tree(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
     """Add the leaf values of one tree to the scores of one class.
 
-    Every row is compared with every node, because such a loop vectorises and following branches does not.
+    Every row is compared with every node, because a loop that follows branches cannot be vectorised.
     """
     x0, x1, x2 = x[feature[0]], x[feature[1]], x[feature[2]]
     x3, x4, x5, x6 = x[feature[3]], x[feature[4]], x[feature[5]], x[feature[6]]
