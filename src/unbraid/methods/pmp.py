@@ -48,8 +48,8 @@ class PMP(Method):
 
     .. math:: L = L_{rec} + b_1 (0.1 L_{dis} + 0.1 L_{spar}) + 100\, b_2 L_{cons} + 10^{-4} b_3 L_{reg}
 
-    :math:`\hat z = f(x)` is the mean that the encoder outputs. Its log variances are not used. k networks, the
-    projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
+    :math:`\hat z = f(x)` is the mean that the encoder outputs. The encoder's log variances are not used. k networks,
+    the projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
 
     - :math:`L_{rec}` is the reconstruction error, averaged over pixels.
     - :math:`L_{spar}` is 0 if each coordinate is nonzero in at most one of the vectors :math:`s_i`.
@@ -71,9 +71,9 @@ class PMP(Method):
     depend on the step instead of the epoch. The authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`.
     Here it is always computed and logged, but its weight is 0 in this case. The supplement does not say how pairs are
     drawn in the experiments on meshes. Our choice for meshes is `pairs="sharing"`, which draws pairs that agree in one
-    factor. The codes "sum" are the sum z. The codes "components" are the first principal component of each :math:`s_i`
-    over the given examples. They are k numbers per example, which are meaningful only if they are computed from many
-    examples. Neither kind of codes comes from a publication.
+    factor. The codes "sum" are the sum z. The codes "components" are the coordinates of each :math:`s_i` along its
+    first principal component over the given examples. They are k numbers per example, which are meaningful only if they
+    are computed from many examples. Neither kind of codes comes from a publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """

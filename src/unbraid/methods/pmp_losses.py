@@ -70,7 +70,7 @@ def changed_subspace(delta: Float[Tensor, "n k"], scale: Float[Tensor, " k"]) ->
 
 
 def distance(delta: Float[Tensor, "n k"], chosen: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    r"""Return a loss that pulls pairs together in all subspaces except the chosen one.
+    r"""Return a loss that pulls the examples of a pair together in all subspaces except the chosen one.
 
     In the chosen subspace, it pushes them at least :math:`\sqrt{0.05}` apart. The margins of the other k - 1 subspaces
     add the constant 0.5 (k - 1) / k, which has no gradient. For k = 10 it is 0.45.
@@ -90,7 +90,7 @@ def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def mix_subspaces(
     first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"], noise: Noise
 ) -> Float[Tensor, "m k d"]:
-    """Return up to 2n mixtures of the two examples of a pair.
+    """Return up to 2n mixtures, each of the two examples of one of n pairs.
 
     A mixture has the vector of the first example in one subspace, and the vectors of the second example in all others.
     The mixtures are drawn at random and without replacement from the k n possible ones.

@@ -1,4 +1,4 @@
-"""Factors that may be discrete or continuous and whose labels may be missing, and the codes that belong to them."""
+"""Validation of codes and factors. Factors may be discrete or continuous, and labels may be missing."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class AdoptedNet(VAENet):
         self.eval().requires_grad_(False)
 
     def encode(self, x: Tensor) -> Gaussian:
-        """Return the posterior of examples. Without variances it is a point: its log variances are -inf."""
+        """Return the posterior of examples. If the encoder returns no variances, the log variances are -inf."""
         output = self.encoder(x)
         if output.shape[1] == 2 * self.latents:
             mean, logvar = output.chunk(2, dim=1)

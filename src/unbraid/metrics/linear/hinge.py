@@ -14,7 +14,7 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MAX_STEPS = 100  # each step minimises one piece of a piecewise quadratic exactly, and about 12 are usually enough
+MAX_STEPS = 100  # each step minimises one piece of a piecewise quadratic exactly; about 12 steps usually suffice
 MAX_HALVINGS = 60  # maximum number of times that a step is halved because it does not lower the loss
 
 
@@ -135,7 +135,7 @@ def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Arra
 
 @kernel()
 def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """Count the rows for which the line of their own class is the highest. If lines tie, the first one is highest."""
+    """Count the rows for which the line of their own class is the highest. If lines tie, the first counts as highest."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]
