@@ -135,7 +135,7 @@ def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Arra
 
 @kernel()
 def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """Count the rows for which the line of their own class is the highest. If lines tie, the first counts as highest."""
+    """Count the rows for which the line of their own class is highest. The first of tied lines counts as highest."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]
