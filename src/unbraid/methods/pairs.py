@@ -17,14 +17,14 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-MIN_SERIES_ROWS = 4  # minimum number of rows of a time series, which then has three different pairs
+MIN_SERIES_ROWS = 4  # minimum number of rows of a time series; 4 rows form three consecutive pairs
 
 
 def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = False) -> None:
     """Raise a UserError if pairs cannot be drawn.
 
-    The batch must be even, the data must be a full grid of factors, and a trial draw must succeed. With `series`,
-    pairs are consecutive rows of the data, and no grid is needed.
+    The batch must be even, the data must be a full grid of factors, and a trial draw must succeed. If `series` is
+    true, pairs are consecutive rows of the data, and no grid is needed.
     """
     name = type(method).__name__
     if batch % 2:
@@ -44,7 +44,7 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
 
 
 def grid_remedy(data: FactorData) -> str:
-    """Say which data to use instead of data that are not a full grid."""
+    """Return a sentence that says which data to use in place of `data`, which are not a full grid."""
     return f"Use {data.grid_name}." if data.grid_name else "Choose other data."
 
 
@@ -74,7 +74,7 @@ def split_pairs(q: Gaussian) -> tuple[Gaussian, Gaussian]:
 
 @dataclass(frozen=True)
 class Paired(Method):
-    """A beta-VAE that is trained on pairs but treats their examples as independent.
+    """A beta-VAE that is trained on pairs but treats the two examples of a pair as independent.
 
     It is a baseline for methods that use pairs, because it is trained on the same examples in the same
     order as these methods.

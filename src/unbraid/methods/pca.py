@@ -39,12 +39,12 @@ class PCA(AE):
 
     .. math:: \min_{V, m} E_x\|x - \hat x\|^2, \quad \hat x = m + V c, \quad c = V^T (x - m), \quad V^T V = I
 
-    The codes c are the coordinates of an example along the directions in which the data vary most, in descending order
-    of their variance. The components are fitted when training ends, to all examples or, if there are more than 10,000,
-    to 10,000 random ones (fewer for large images). They replace the weights of a linear encoder and a linear decoder,
-    so that scores, traversals, reports and exported models treat the run like any other. Before the fit, these weights
-    are trained as a linear autoencoder, which has no influence on the result. The default is therefore a single step.
-    With 0 steps nothing is fitted, and the weights are random.
+    m is the mean of the data, and the columns of V are the principal components. The codes c are the coordinates of an
+    example along these components, in descending order of their variance. The components are fitted when training ends,
+    to all examples or, if there are more than 10,000, to 10,000 random ones (fewer for large images). They replace the
+    weights of a linear encoder and a linear decoder, so that scores, traversals, reports and exported models treat the
+    run like any other. Before the fit, these weights are trained as a linear autoencoder, which has no influence on the
+    result. The default number of steps is therefore 1. With 0 steps nothing is fitted, and the weights are random.
 
     The network and the likelihood of the run are not used. The reconstruction error is the squared error, and
     reconstructed values can lie outside [0, 1].
@@ -74,7 +74,10 @@ class PCA(AE):
         set_linear_maps(net, mean, components.T, components)
 
     def components(self, net: VAENet, data: FactorData, noise: Noise) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean (m,), the centred examples (n, m) and the principal components (m, d) of a sample."""
+        """Return the mean (m,), the centred examples (n, m) and the principal components (m, d) of n random examples.
+
+        m is the number of values of an example, and d is the number of latents.
+        """
         count = max(min(SAMPLE, MAX_VALUES // math.prod(data.shape)), 2)
         index = sample_examples(data, noise, count)
         x = torch.cat([data.batch(part).flatten(1) for part in index.split(CHUNK)])

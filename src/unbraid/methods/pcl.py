@@ -24,7 +24,7 @@ HIDDEN_LAYERS = 5  # number of hidden layers in the network of each component
 
 
 class LaplaceRegression(nn.Module):
-    """The log-odds of a pair in closed form (see `PCL`).
+    """The log-odds that a pair is consecutive, in closed form (see `PCL`).
 
     The formula holds for sources whose random changes over time have a Laplace distribution. If `learned` is False, the
     weight a of the squared means is the constant 1.
@@ -43,7 +43,10 @@ class LaplaceRegression(nn.Module):
 
 
 class ComponentRegression(nn.Module):
-    """The log-odds of a pair as a sum over one network per component. Weights have shape (component, input, output)."""
+    """The log-odds that a pair is consecutive, as a sum over one network per component.
+
+    Weights have the shape (component, input, output).
+    """
 
     def __init__(self, latents: int, width: int) -> None:
         super().__init__()
@@ -84,7 +87,7 @@ class PCL(Method):
     r is the log-odds that a pair is consecutive. h is the mean that the encoder outputs, and :math:`\sigma` is the
     logistic function. :math:`x_{t-1}` and :math:`x_t` are the two examples of a pair. :math:`x_{t^*}` is the first
     example of a random pair, which is chosen by a permutation of the batch. The parameters of r are initialised to
-    :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and a is never negative. With `regression` set to "mlp",
+    :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and :math:`a` is never negative. With `regression` set to "mlp",
     :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, where each :math:`r_i` is a network with five hidden layers.
 
     Random guessing has the loss :math:`\log 2 = 0.693`. The logged `accuracy` is the fraction of pairs for which r has
@@ -95,11 +98,11 @@ class PCL(Method):
     row and the previous row. With the other values of `pairs`, the data must be a full grid of factors, and the second
     example of a pair is the first one with some factors changed.
 
-    Deviations: the authors' code clamps a at 0 after each step. Here a is the absolute value of a parameter, which is
-    equivalent until that parameter changes sign. Batch normalisation of h uses the mean and variance of the current
-    batch and has no scale, shift or running averages. It is applied only in the loss. Codes are the means before this
-    normalisation, so their scale and offset are arbitrary. On average, the permutation leaves one pair of a batch
-    unchanged. Network and optimiser are those of the run. The paper uses maxout layers.
+    Deviations: the authors' code clamps :math:`a` at 0 after each step. Here :math:`a` is the absolute value of a
+    parameter, which is equivalent until that parameter changes sign. Batch normalisation of h uses the mean and
+    variance of the current batch and has no scale, shift or running averages. It is applied only in the loss. Codes are
+    the means before this normalisation, so their scale and offset are arbitrary. On average, the permutation leaves one
+    pair of a batch unchanged. The network and the optimiser are those of the run, whereas the paper uses maxout layers.
     Reference: Hyvarinen & Morioka (2017), "Nonlinear ICA of temporally dependent stationary sources", AISTATS, eq. 11.
     The form of r is that of the authors' code.
     """
@@ -160,6 +163,6 @@ class PCL(Method):
 
 
 def check_batch(batch: int) -> None:
-    """Raise a UserError unless the batch is even and holds at least two pairs, which shuffling needs."""
+    """Raise a UserError unless the batch is even and holds at least two pairs. A single pair cannot be shuffled."""
     if batch % 2 or batch < 4:
         raise UserError(f"PCL needs an even batch of at least 4, because it draws pairs. Got {batch} instead.")

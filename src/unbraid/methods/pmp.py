@@ -34,7 +34,7 @@ def reconstruction_error(net: VAENet, x: Tensor, z: Tensor) -> Tensor:
 
 
 def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw n pairs that agree in one random factor and are independent in the others."""
+    """Draw n pairs. The examples of a pair agree in one random factor and are independent in the others."""
     count = len(data.sizes)
     before, after = (data.factors_at(data.draw(noise, n)) for _ in range(2))
     changed = noise.integers(count, n)[:, None] != torch.arange(count, device=data.device)
@@ -48,14 +48,14 @@ class PMP(Method):
 
     .. math:: L = L_{rec} + b_1 (0.1 L_{dis} + 0.1 L_{spar}) + 100\, b_2 L_{cons} + 10^{-4} b_3 L_{reg}
 
-    :math:`\hat z = f(x)` is the mean that the encoder outputs. Its log variances are not used. k networks, the
-    projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
+    :math:`\hat z = f(x)` is the mean that the encoder outputs. The encoder's log variances are not used. k networks,
+    the projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
 
     - :math:`L_{rec}` is the reconstruction error, averaged over pixels.
     - :math:`L_{spar}` is 0 if each coordinate is nonzero in at most one of the vectors :math:`s_i`.
-    - :math:`L_{dis}` compares the two examples of a pair. The chosen subspace is the one in which their distance is
-      largest, relative to the mean distance of examples in the same subspace. :math:`L_{dis}` pushes the pair at least
-      :math:`\sqrt{0.05}` apart in the chosen subspace and pulls it together in all others.
+    - :math:`L_{dis}` compares the two examples of a pair. The chosen subspace is the one in which the ratio of their
+      squared distance to the mean distance of all examples is largest. :math:`L_{dis}` pushes the two examples at least
+      :math:`\sqrt{0.05}` apart in the chosen subspace and pulls them together in all others.
     - :math:`L_{cons}` is the error of recovering mixed latents after they are decoded and encoded again. Mixed latents
       combine subspaces of both examples of a pair.
     - :math:`L_{reg}` is smallest if all subspaces are chosen equally often.
@@ -66,14 +66,14 @@ class PMP(Method):
 
     Deviations: the preset "paper" follows the supplement. In the first 20 % of the training, all three schedules are 0,
     so only :math:`L_{rec}` is used. After that, :math:`b_3 = 1 - b_2`. The betas of Adam are 0.9 and 0.99. The preset
-    "code" follows the authors' code, where these are 25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999. The
-    weight decay of 1e-6 in the authors' code is left out. The schedules depend on the step instead of the epoch. The
-    authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its
-    weight is then 0. For its experiments on meshes, the supplement does not say how pairs are drawn. Our choice for
-    meshes is `pairs="sharing"`, which draws pairs that agree in one factor. The codes "sum" are the sum z. The codes
-    "components" are the first principal component of each :math:`s_i` over the given examples. They are k numbers per
-    example, which are meaningful only if they are computed from many examples. Neither kind of codes comes from a
-    publication.
+    "code" follows the authors' code: the schedules are 0 in the first 25 % of the training, :math:`b_3 = 1 - b_1` after
+    that, and the betas are 0.9 and 0.999. The weight decay of 1e-6 in the authors' code is left out. The schedules
+    depend on the step instead of the epoch. The authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`.
+    Here it is always computed and logged, but its weight is 0 in this case. The supplement does not say how pairs are
+    drawn in the experiments on meshes. Our choice for meshes is `pairs="sharing"`, which draws pairs that agree in one
+    factor. The codes "sum" are the sum z. The codes "components" are the coordinates of each :math:`s_i` along its
+    first principal component over the given examples. They are k numbers per example, which are meaningful only if they
+    are computed from many examples. Neither kind of codes comes from a publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """

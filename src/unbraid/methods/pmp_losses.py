@@ -22,7 +22,7 @@ RECONSTRUCTION_ONLY: dict[Preset, float] = {
 RISE_RATE = 25.0  # rate of the exponential rise of b1 and b2
 DISTANCE_FULL, CONSISTENCY_FULL = 0.4, 0.5  # fractions of the training at which b1 and b2 reach 1
 NEGLIGIBLE_WEIGHT = 1e-2  # a consistency weight at or below this value is set to 0
-CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # inverse temperatures of the two softmaxes
+CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # inverse softmax temperatures in `changed_subspace`, `regularisation`
 EPSILON = 1e-8  # added to the mean distance before dividing by it
 MARGIN, MARGIN_WEIGHT, USAGE_WEIGHT = 0.05, 10.0, 100.0
 
@@ -46,8 +46,8 @@ class Projectors(nn.Module):
 def sparsity(s: Float[Tensor, "n k d"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_i |s_i \odot \sum_{j \ne i} s_j|`, averaged over examples and coordinates.
 
-    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. The sum of the vectors of
-    an example then mixes no coordinates, and the latent space is the product of the subspaces.
+    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. Each coordinate of the sum
+    of the vectors then comes from one subspace only, and the latent space is the product of the subspaces.
     """
     others = s.sum(1, keepdim=True) - s
     return (s * others).abs().sum(1).mean()
@@ -70,7 +70,7 @@ def changed_subspace(delta: Float[Tensor, "n k"], scale: Float[Tensor, " k"]) ->
 
 
 def distance(delta: Float[Tensor, "n k"], chosen: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    r"""Return a loss that pulls pairs together in all subspaces except the chosen one.
+    r"""Return a loss that pulls the examples of a pair together in all subspaces except the chosen one.
 
     In the chosen subspace, it pushes them at least :math:`\sqrt{0.05}` apart. The margins of the other k - 1 subspaces
     add the constant 0.5 (k - 1) / k, which has no gradient. For k = 10 it is 0.45.
@@ -90,7 +90,7 @@ def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def mix_subspaces(
     first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"], noise: Noise
 ) -> Float[Tensor, "m k d"]:
-    """Return up to 2n mixtures of the two examples of a pair.
+    """Return up to 2n mixtures, each of the two examples of one of n pairs.
 
     A mixture has the vector of the first example in one subspace, and the vectors of the second example in all others.
     The mixtures are drawn at random and without replacement from the k n possible ones.

@@ -54,13 +54,13 @@ class PoincareVAE(Method):
 
     The latent space has d dimensions and the curvature -c. A vector v is drawn at the origin and transported in
     parallel along the geodesic to the point :math:`\mu`. The sample z is the end of the geodesic that starts at
-    :math:`\mu` and has the direction and length of the transported vector, so :math:`|v|` is the distance of z and
-    :math:`\mu`. With ``distribution="wrapped"``, v has a normal distribution with one variance per latent. With
-    ``distribution="riemannian"``, all directions of v are equally likely, :math:`\log \sigma^2` is the average of the
-    encoder's log variances, and z has the largest entropy for its mean squared distance from :math:`\mu`. The prior is
-    the same distribution with :math:`\mu = 0` and :math:`\sigma = 1`. In a hyperbolic space, the volume of a ball grows
-    exponentially with its radius. The number of nodes of a tree grows exponentially with its depth. The space therefore
-    suits data with a tree-like hierarchy.
+    :math:`\mu` and has the direction and length of the transported vector, so :math:`|v|` is the distance between z
+    and :math:`\mu`. With ``distribution="wrapped"``, v has a normal distribution with one variance per latent. With
+    ``distribution="riemannian"``, all directions of v are equally likely, and :math:`\log \sigma^2` is the average of
+    the encoder's log variances. Among all distributions with the same mean squared distance from :math:`\mu`, this
+    distribution of z has the largest entropy. The prior is the same kind of distribution with :math:`\mu = 0` and
+    :math:`\sigma = 1`. In a hyperbolic space, the volume of a ball grows exponentially with its radius. The number of
+    nodes of a tree grows exponentially with its depth. The space therefore suits data with a tree-like hierarchy.
 
     Points are represented by normal coordinates at the origin (`unbraid.spaces.poincare`). Let :math:`m = \log_0 \mu`
     and :math:`w = \log_0 z` be the normal coordinates of :math:`\mu` and z. The encoder outputs m, the decoder takes w,
@@ -77,14 +77,14 @@ class PoincareVAE(Method):
         + \tfrac12 (1 - \sigma^{-2})\, E|v|^2 - \log Z(\sigma) + \log Z(1)
 
     With ``first_layer="gyroplanes"``, the first linear layer of the decoder is replaced by signed distances to
-    hyperplanes (`unbraid.spaces.gyroplanes`), with as many parameters. With ``first_layer="linear"``, the decoder is an
-    ordinary network that takes w, so its first step is the logarithm at the origin. With `curvature` = 0 and wrapped
+    hyperplanes (`unbraid.spaces.gyroplanes`), with the same number of parameters. With ``first_layer="linear"``, the
+    decoder is an ordinary network whose input w is the logarithm of z at the origin. With `curvature` = 0 and wrapped
     normal distributions, the method is a beta-VAE, with either first layer.
 
-    Deviations: In the paper, the first layer consists of distances to hyperplanes, and the logarithm at the origin is a
-    baseline. The scale of the prior is 1. The paper samples radii of the Riemannian normal distribution by rejection.
-    Here the distribution function of the radius is inverted, and gradients need no correction. A hyperplane is given by
-    its nearest point to the origin. In the paper it is given by any of its points.
+    Deviations: In the paper, the first layer consists of distances to hyperplanes, and a first layer that takes the
+    logarithm at the origin is a baseline. The scale of the prior is 1. The paper samples radii of the Riemannian normal
+    distribution by rejection. Here the distribution function of the radius is inverted, and gradients need no
+    correction. A hyperplane is given by its nearest point to the origin. In the paper it is given by any of its points.
     Reference: Mathieu et al. (2019), "Continuous Hierarchical Representations with Poincare Variational Auto-Encoders",
     arXiv:1901.06033, sections 3.1 and 3.2.
     """
@@ -156,7 +156,7 @@ class PoincareVAE(Method):
         return riemannian_normal.sample(scale, latents, self.curvature, noise)
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the log variances of wrapped posteriors, or the one of each Riemannian posterior."""
+        """Return all log variances of each wrapped posterior, or the single one of each Riemannian posterior."""
         if self.distribution == "wrapped":
             return super().encoder_outputs(latents)
         meaning = "logarithm of the squared scale of the posterior of each example, whose mean point is the code"

@@ -31,7 +31,7 @@ def nearest_values(z: Float[Tensor, "*b d"], values: Float[Tensor, "d m"]) -> Fl
 
 
 def straight_through(z: Tensor, quantised: Tensor) -> Tensor:
-    r"""Return the quantised latents, with the gradient of z: :math:`z + sg(\hat z - z)`.
+    r"""Return the quantised latents :math:`z + sg(\hat z - z)`, through which gradients pass to z unchanged.
 
     sg stops the gradient. Reference: Bengio et al. (2013), arXiv:1308.3432, the straight-through estimator.
     """

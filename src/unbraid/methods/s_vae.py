@@ -69,6 +69,6 @@ class SVAE(CurvedMethod):
         return z, vmf.log_ratio(0.5 * (z - self.point_latents(net, q)).square().sum(1), kappa, z.shape[1])
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the concentration of the posterior of each example."""
+        """Return the log concentration of the posterior of each example."""
         meaning = "logarithm of the concentration of the posterior of each example"
         return {"log_kappa": EncoderOutput(meaning, log_kappa)}

@@ -76,7 +76,7 @@ def jump_relu(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[
 def active_features(h: Float[Tensor, "b m"], threshold: Float[Tensor, " m"]) -> Float[Tensor, ""]:
     r"""Return the mean number of entries of a row that are above their thresholds.
 
-    The pseudo-derivative of each entry with respect to its threshold is :math:`-K / w` (see `jump_relu`).
+    The pseudo-derivative of the count with respect to the threshold of an entry is :math:`-K / w` (see `jump_relu`).
     """
     own = threshold - threshold.detach()
     return ((h > threshold).to(h.dtype).detach() - window(h, threshold) * own).sum(1).mean()
@@ -95,7 +95,7 @@ class SAE(AE):
     - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not decrease if z is
       divided by a number and the decoder vectors are multiplied by it.
     - "jumprelu": :math:`\phi = h\, 1[h > \theta]` with learned thresholds :math:`\theta_j > 0`, and S is the number of
-      active features. Thresholds learn from examples within a window around them (`jump_relu`).
+      active features. Only entries of h in a window around their threshold contribute to its gradient (`jump_relu`).
 
     The codes are the activations z. The network of the run is not used. The logged `active` is the mean number of
     active features per example. Runs with different :math:`\lambda` and seeds can train together.
@@ -149,8 +149,9 @@ class SAE(AE):
         return self.point_latents(net, q)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per feature. Its value is the activation, divided by the largest one in the population.
+        """Return one control per feature.
 
+        Its value is the activation of the feature, divided by the largest activation of the feature in the population.
         The activation of a feature that is never active is not divided.
         """
         own, largest = self.point_latents(net, q), self.point_latents(net, population).amax(0)

@@ -44,8 +44,8 @@ def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: s
     r"""Return the distance of latents from the labels of the same columns, summed over columns, averaged over examples.
 
     Labels are in [0, 1]. With "xent" the distance is the cross-entropy of the label and the logistic function of the
-    latent. With "l2" it is the squared difference of the label and the logistic function of the latent. With "cov" it
-    is the `cross_covariance`. Missing labels, which are negative, do not contribute.
+    latent. With "l2" it is the squared difference of the label and the logistic function of the latent. With "cov" the
+    loss is the `cross_covariance` instead. Missing labels, which are negative, do not contribute.
     """
     if form == "cov":
         return cross_covariance(mean, labels)
@@ -61,7 +61,7 @@ def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: s
 def cross_covariance(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2`, where i is the column of a latent and j that of a label.
 
-    The covariance with label j is computed from the examples of the batch that have it.
+    The covariance with label j is computed from the examples of the batch for which label j is known.
     """
     known = (labels >= 0).to(mean)
     share = known / known.sum(0).clamp(min=1)
@@ -94,9 +94,9 @@ class SemiVAE(Method):
     are drawn once, by `label_seed`.
 
     Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here, all
-    labels are used for training. The reference implementation divides a factor of n values by n instead of n - 1, and
-    sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the first latents to
-    the observed factors. Here, latent j always belongs to factor j.
+    labels are used for training. The reference implementation divides the labels of a factor with n values by n instead
+    of n - 1, and sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the
+    first latents to the observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
     sections 4 and 5.
     """

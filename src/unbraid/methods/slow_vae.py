@@ -1,4 +1,4 @@
-"""SlowVAE, a VAE for pairs with a Laplace prior on the differences between their latents."""
+"""SlowVAE, a VAE for pairs with a Laplace prior on the change of the latents within a pair."""
 
 from __future__ import annotations
 

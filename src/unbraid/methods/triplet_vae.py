@@ -20,7 +20,7 @@ from unbraid.noise import Noise
 def triplet_loss(mean: Float[Tensor, "b d"], margin: Hyper) -> Float[Tensor, ""]:
     r"""Return :math:`E \max(\|\mu_a - \mu_p\|^2 - \|\mu_a - \mu_n\|^2 + m, 0)` over triplets.
 
-    The rows are the anchors, then the near examples p, then the far examples n.
+    The rows of `mean` are the anchors a, then the near examples p, then the far examples n. m is the margin.
     """
     anchor, near, far = mean.chunk(3)
     return ((anchor - near).square().sum(1) - (anchor - far).square().sum(1) + margin).relu().mean()
@@ -37,10 +37,10 @@ class TripletVAE(Method):
     factors of p are nearer to those of a. m is the `margin`. The distance between the factors of two examples is a sum
     of absolute differences, each divided by its maximum. For a categorical factor the difference is 0 or 1. The method
     uses only the order of these distances, not the factors themselves. The batch size is the number of examples. If it
-    is not a multiple of 3, one or two examples fewer are used.
+    is not a multiple of 3, it is rounded down to the next multiple of 3.
 
-    Deviations: the paper takes p from the class of a and n from another class. The order by distances of factors is
-    that of the library disent.
+    Deviations: the paper takes p from the class of a and n from another class. Ordering p and n by the distances
+    between factors follows the library disent.
     Reference: Ishfaq et al. (2018), "TVAE: Triplet-based variational autoencoder using metric learning",
     arXiv:1802.04403, eq. 5.
     """

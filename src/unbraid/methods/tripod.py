@@ -54,9 +54,9 @@ def normalised_hessian_penalty(
 
     .. math:: \frac{\sum_{a, x} \sum_{i \ne j} (s_i s_j H_{axij})^2}{\sum_{a, x} \sum_{i, j} (s_i s_j H_{axij})^2}
 
-    :math:`H_{ax}` is the Hessian of output x at example a. The factors s make the share independent of the scale of
-    each latent. Both sums are variances of quadratic forms over random directions (`interactions`), and second
-    derivatives are central differences (`hessian_forms`).
+    :math:`H_{ax}` is the Hessian of output x at example a. Multiplying by the standard deviations s makes the share
+    independent of the scale of each latent. Both sums are estimated as variances of quadratic forms over random
+    directions (`interactions`), and second derivatives are central differences (`hessian_forms`).
 
     Args:
         decode: The decoder, a function from latents to examples.
@@ -91,12 +91,12 @@ class Tripod(FSQ):
     latents as factors. For other datasets, the weights in the authors' code range from 1e-10 to 1e-4
     (:math:`\lambda_I`) and from 1e-8 to 1e-2 (:math:`\lambda_H`). The decoder is always computed in float32.
 
-    Deviations: `saturation` is the weight of the term of `FSQ` that keeps tanh from saturating, which is not in the
-    paper. P is computed from the decoded means and is one ratio for the whole batch. The authors' code instead adds the
-    penalties of four inner layers of the decoder. It averages the ratios of single examples, which are sometimes very
-    large, because each is estimated from two directions. In the authors' code, marginal densities have the bandwidths
-    :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits each element
-    of the gradient to an absolute value of 1.
+    Deviations: the term of `FSQ` that keeps tanh from saturating, with the weight `saturation`, is not in the paper.
+    P is computed from the output of the decoder and is one ratio for the whole batch. The authors' code instead
+    adds the penalties of four inner layers of the decoder. It averages the ratios of single examples, which are
+    sometimes very large, because each is estimated from two directions. In the authors' code, marginal densities have
+    the bandwidths :math:`s_j`, so :math:`\hat q_j` is not the marginal of :math:`\hat q`. The authors' code also limits
+    each element of the gradient to an absolute value of 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
     learning", arXiv:2404.10282.
     """

@@ -65,7 +65,8 @@ class UVITAE(Method):
     flow_steps: int = setting(20, "number of integration steps of cpab", low=1)
     bound: Literal["tanh", "none"] = setting(
         "tanh",
-        "bound of the parameters of affine_diffeomorphic; none leaves them unbounded, as in the paper's equation 3",
+        "bound of the parameters of affine_diffeomorphic; none leaves them unbounded, as in equation 3 of the paper's "
+        "supplement",
         optional=True,
     )
     perspective_hidden1: int = setting(

@@ -28,9 +28,9 @@ def aam(
     the information is replaced by a normalised value in [0, 1] that is estimated from nearest neighbours. For each
     factor, only the rows that have a label for it are used.
 
-    Limitations: The bias of the information estimate, about (bins - 1)(values - 1) / 2n, is added for every latent, so
-    the score falls as noise latents are added. A factor may contribute 1 even if its best latent has little information
-    about it. Duplicated latents score 0.
+    Limitations: The information estimate of every latent has a bias of about (bins - 1)(values - 1) / 2n, where
+    `values` is the number of values of the factor. The score therefore falls as noise latents are added. A factor may
+    contribute 1 even if its best latent has little information about it. Duplicated latents score 0.
 
     Deviations: disentangling-vae estimates the information from posterior distributions. Here it is computed from one
     code vector per example.

@@ -76,7 +76,7 @@ def as_codes(codes: Codes, name: str = "Codes", *, columns: int = 1) -> Float[np
 
 
 def as_factors(factors: Factors, name: str) -> Int[np.ndarray, "n k"]:
-    """Return the factors as int64, or raise a `UserError`, which calls them `name`, if they are invalid.
+    """Return the factors as int64. If they are invalid, raise a `UserError` that refers to them as `name`.
 
     Floating-point arrays are accepted if all their values are integers.
 

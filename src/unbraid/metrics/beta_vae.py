@@ -40,16 +40,18 @@ def beta_vae(
 
     The classifier is fitted to pairs from one half of the rows and tested on pairs from the other half, so no row is
     used for both. Rows are assigned to the halves at random within each value of the factor with the most values, so
-    that both halves receive rows of every value that occurs at least 4 times. With ``draws="reference"``, training and
-    evaluation draw from all rows and a row may be paired with itself, as in published scores. If few rows share a value
-    of a factor, the classifier then recognises rows that it has seen, and codes without information score above 1/k.
+    that both halves receive rows of every value of this factor that occurs at least 4 times. With
+    ``draws="reference"``, training and evaluation draw from all rows and a row may be paired with itself, as in
+    published scores. If few rows share a value of a factor, the classifier then recognises rows that it has seen, and
+    codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: both rows of a pair fall into the same bin. There are
     10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.
 
-    Limitations: The score saturates. It is no evidence of axis alignment, because a rotated representation can also
-    reach 1. Latents that hold noise or a constant do not lower the score, and neither do copies of good latents. Codes
-    are not standardised and the regression is penalised, so a latent with a small scale has little influence.
+    Limitations: The score saturates. A high score is no evidence of axis alignment, because a rotated representation
+    can also reach 1. Latents that hold noise or a constant do not lower the score, and neither do copies of good
+    latents. Codes are not standardised and the regression is penalised, so a latent with a small scale has little
+    influence.
 
     Deviations: Pairs are drawn from the rows of a table, whereas the paper generates new images for each pair. The
     draws depend only on `seed`.

@@ -64,9 +64,9 @@ def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " 
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}
 
     In group t, all n examples have the same value of latent :math:`j_t` of the model that decoded them. The vote of the
-    group goes to the latent :math:`i_t` whose variance within the group is smallest, relative to its variance over all
-    groups. v(i) is the latent of the other model that was fixed most often in the groups that voted for i. Half of the
-    groups define v. T is the set of the other groups. Constant latents get no votes.
+    group goes to the column :math:`i_t` of `codes` whose variance within the group is smallest, relative to its
+    variance over all groups. v(i) is the latent of the other model that was fixed most often in the groups that voted
+    for i. Half of the groups define v. T is the set of the other groups. Constant columns get no votes.
 
     The score lies in [0, 1]. Random guessing scores about 1/k. If all codes are constant, the score is 0.
 

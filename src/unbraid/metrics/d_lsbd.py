@@ -16,7 +16,7 @@ from unbraid.metrics.settings import setting_numbers
 Periods = Sequence[float | None] | None
 
 ROUNDING = 1e-12  # differences below this share of the largest code are treated as rounding errors
-FULL_TURN = 2 * np.pi - 1e-9  # values that are at least a full turn apart are the same angle
+FULL_TURN = 2 * np.pi - 1e-9  # angles that exceed the smallest angle by this much or more belong to a further turn
 FLAT = 1e-9  # a direction does not vary if its standard deviation is below this share of the largest one
 
 
@@ -44,7 +44,7 @@ def d_lsbd(
     do for objects of different identity, and the dispersions are averaged. The arrays must hold the whole dataset,
     because only complete lines are used. A complete line is a set of rows that differ in factor j only and that
     together have all values of factor j. If several rows have the same values of all factors, all of them are used. If
-    the values of a discrete factor cover more than one turn, those beyond the first turn are left out.
+    the values of a discrete factor cover more than one turn, rows with values beyond the first turn are left out.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts to find lines. Its angle is that of
     its exact value if its period is given, and otherwise that of its bin. Only rows with a label for every factor are
@@ -167,9 +167,9 @@ def subtract_group_means(codes: Float[np.ndarray, "n d"], group: Int[np.ndarray,
 
 
 def plane_of_largest_variance(codes: Float[np.ndarray, "n d"]) -> Complex[np.ndarray, " n"] | None:
-    """Return centred codes in their two main directions as complex numbers of variance 1 (ddof 1).
+    """Return the coordinates of centred codes in the two directions of largest variance, as complex numbers.
 
-    Each direction is scaled to a variance of 1/2. If the codes vary in one direction only, it is scaled to a
+    Each direction is scaled to a variance of 1/2 (ddof 1). If the codes vary in one direction only, it is scaled to a
     variance of 1. If they do not vary at all, return None.
     """
     left, deviations, _ = np.linalg.svd(codes, full_matrices=False)

@@ -132,6 +132,8 @@ def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[n
 
     .. math:: D_i = 1 - H_k(R_{i \cdot}), \quad D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} D_i
 
+    where R is the importance matrix, and :math:`H_k` is the entropy, to base k, of a row scaled to sum 1.
+
     0 means that every latent is equally important to all factors, or to none. 1 means that every used latent is
     important to one factor only.
 

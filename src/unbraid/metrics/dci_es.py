@@ -62,7 +62,7 @@ def dci_es(
     have this effect.
 
     Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
-    trees with growing depth. Here a single tree replaces each forest. Its cuts minimise the entropy and not the Gini
+    trees with growing depth. Here the only probes are single trees. Their cuts minimise the entropy and not the Gini
     impurity, because the Gini impurity is the same for all cuts between equally frequent values of a perfect latent. As
     in the code of the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and
     not Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness

@@ -42,7 +42,7 @@ def downstream(
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         model: "gbt" for gradient-boosted trees, or "lr" for logistic regression.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         seed: Random seed for the model.
 
     Returns:
@@ -113,7 +113,7 @@ def downstream_lr(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         seed: Ignored, because nothing is drawn at random. It exists because all metrics with a downstream model take a
             seed.
 
@@ -185,7 +185,7 @@ def downstream_gbt(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number n of rows are replaced by n.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
         seed: Random seed that breaks ties between equally good cuts.
 
@@ -211,7 +211,7 @@ def downstream_gbt(
 
 
 def _predict_linear(codes: Table, column: Column, test_codes: Table) -> tuple[Values, Values]:
-    """Return the predictions for the training examples and for the test examples."""
+    """Fit a linear model of one factor, and return its predictions for the training and the test examples."""
     from unbraid.metrics.linear import logistic_regression_cv, ridge_regression_cv
 
     if column.continuous:
@@ -222,7 +222,7 @@ def _predict_linear(codes: Table, column: Column, test_codes: Table) -> tuple[Va
 
 
 def predict_boosted(codes: Table, column: Column, test_codes: Table, *, trees: str, seed: int) -> tuple[Values, Values]:
-    """Return the predictions for the training examples and for the test examples."""
+    """Fit boosted trees to one factor, and return their predictions for the training and the test examples."""
     from unbraid.metrics.trees import boosted_regression, boosted_trees
 
     values = column.values
@@ -241,7 +241,7 @@ def _accuracy_scores(
     continuous: Continuous,
     sizes: Sequence[int] | int,
 ) -> dict[str, float]:
-    """Return the accuracies for every size. Sizes that exceed the number of rows are replaced by this number."""
+    """Return the accuracies for every size. Sizes above the number of rows are replaced by the number of rows."""
     table, labels = as_codes_and_labels(codes, factors, continuous)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     scores: dict[str, float] = {}
@@ -258,7 +258,7 @@ def _accuracy_scores(
 
 
 def _usable_sizes(sizes: Sequence[int] | int, rows: int) -> list[int]:
-    """Return the sorted sizes, with the number of rows in place of those that exceed it."""
+    """Return the sizes in increasing order. Sizes above the number of rows are replaced by the number of rows."""
     given = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
     for size in given:
         check_at_least(2, sizes=size)

@@ -43,9 +43,9 @@ def factor_vae(
 
     Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. The
     rows are divided at random, separately for each value of the factor that has the most values, so that both halves
-    receive rows of every value that occurs at least 4 times. With ``draws="reference"``, all votes draw from all rows,
-    as in published scores. If few rows share a value of a factor, test votes then repeat training votes, and codes
-    without information score above 1/k.
+    receive rows of every value of this factor that occurs at least 4 times. With ``draws="reference"``, all votes draw
+    from all rows, as in published scores. If few rows share a value of a factor, test votes then repeat training votes,
+    and codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
     10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.

@@ -40,11 +40,11 @@ def fairness(
     `test` rows, with replacement, among the rows with such settings. If several rows have the same values of all
     factors, one of them is drawn. On a full grid, all rows can be drawn.
 
-    The trees are fitted to rows that no intervention uses. If at least two rows have each combination of factor values,
-    the interventions use a random third of the rows of each combination. Otherwise they use at most about a third of
-    the table, an equal part for each sensitive factor. In a small table, they therefore use only some of the settings.
-    With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published scores. The
-    trees have then seen rows on which they are evaluated.
+    The trees are fitted to rows that no intervention uses. If each combination of factor values occurs in two or more
+    rows, the interventions use a random third of the rows of each combination. Otherwise they use at most about a third
+    of the table, an equal part for each sensitive factor. In a small table, they therefore use only some of the
+    settings. With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published
+    scores. The trees have then seen rows on which they are evaluated.
 
     Continuous factors: A continuous factor is sorted into 10 bins of equal counts, which are predicted and changed like
     the values of a discrete factor. Only rows with a label for every factor are used.
@@ -144,7 +144,7 @@ def _draw_disjoint_rows(
 
 
 def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """Return the positions of the first third of each group, rounded down, but of at least one entry per group.
+    """Return the positions of the first third of each group, rounded down, but at least one position per group.
 
     >>> _first_third_of_groups(np.array([1, 0, 1, 1, 1, 1, 1])).tolist()
     [1, 0, 2]

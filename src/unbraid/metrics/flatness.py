@@ -86,7 +86,7 @@ def flatness(
 
 
 def mean_width_and_length(lines: Float[np.ndarray, "s m d"], order: Any) -> tuple[float, float]:
-    """Return the mean width and the mean length of lines of codes, in the norm of the given order.
+    """Return the mean width and the mean length of s lines of m codes (see `flatness`), in the norm of the given order.
 
     >>> mean_width_and_length(np.array([[[0.0, 0.0], [3.0, 4.0], [0.0, 8.0]]]), 2)
     (8.0, 10.0)

@@ -55,8 +55,8 @@ def group_rows(column: Int[np.ndarray, " n"], j: int, least: float = 0.5) -> Val
     """Group the rows of factor column j by their value. Rows with a missing label are in no group.
 
     Raises:
-        UserError: If no row, or fewer than the fraction `least` of the labelled rows, has a value that occurs in
-            another row. The score would then describe only those few rows.
+        UserError: If fewer than the fraction `least` of the labelled rows, or no rows at all, share their value with
+            another row. A score would then describe few of the rows.
 
     Example:
         >>> group_rows(np.array([1, 0, 1, 7, 1]), 0).drawable.tolist()
@@ -121,7 +121,7 @@ def check_draws(draws: str) -> None:
 def interventions_by_factor(
     factors: Int[np.ndarray, "n k"], fixed: Int[np.ndarray, " m"], least: float = 0.5
 ) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
-    """Yield the groups of each factor together with the indices of the interventions that fix it, in chunks.
+    """Yield, for each factor, its groups together with chunks of the indices of the interventions that fix it.
 
     `fixed` holds the factor that each of the m interventions fixes. `least` is passed to `group_rows`.
     """

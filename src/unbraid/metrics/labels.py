@@ -1,4 +1,4 @@
-"""Factors that may be discrete or continuous and whose labels may be missing, and the codes that belong to them."""
+"""Validation of codes and factors. Factors may be discrete or continuous, and labels may be missing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Labels(NamedTuple):
         return np.asarray(~np.isnan(self.values).any(axis=1))
 
     def require_complete_rows(self) -> Bool[np.ndarray, " n"]:
-        """Return whether each row has a label for every factor, or raise a `UserError` if fewer than 2 rows have.
+        """Return whether each row has a label for every factor, or raise a `UserError` if fewer than 2 rows do.
 
         >>> as_labels([[0, 1], [1, np.nan], [1, 0]]).require_complete_rows().tolist()
         [True, False, True]

@@ -1,4 +1,4 @@
-"""Linearity: whether codes follow a straight line as a factor changes, and whether distances follow its values."""
+"""Linearity: whether codes follow a straight line as a factor changes, and whether nearer values have nearer codes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def linearity(
     pairs: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure whether codes follow a straight line as a factor changes, and whether their distances keep its order.
+    r"""Measure whether codes follow a straight line as a factor changes, and whether nearer values have nearer codes.
 
     .. math:: \text{linear ratio} = \frac{d\, \lambda_1 / \sum_i \lambda_i - 1}{d - 1}, \quad
         \text{axis ratio} = \frac{d\, \max_i \sigma_i^2 / \sum_i \sigma_i^2 - 1}{d - 1}, \quad
         \text{axis alignment} = \frac{\text{axis ratio}}{\text{linear ratio}}
 
-    A traversal is the sequence of the codes of the examples that have all values of one factor and the same values of
-    the other factors. :math:`\lambda_i` are the eigenvalues of the covariance matrix of the d latents in a traversal,
+    A traversal is a sequence of codes, one for each value of one factor, from examples that have the same values of the
+    other factors. :math:`\lambda_i` are the eigenvalues of the covariance matrix of the d latents in a traversal,
     in decreasing order, and :math:`\sigma_i^2` is the variance of latent i. The three scores are means over `repeats`
     traversals of each factor, and then over factors. They lie in [0, 1]. 0 means that the codes do not change, or that
     their variance is equal in all directions. `linear_ratio` is 1 if all traversals are straight lines, `axis_ratio` is
@@ -38,31 +38,31 @@ def linearity(
 
     The other scores are Spearman's rank correlations of the distances of factors and the distances of codes, in the L1
     or the L2 norm. `factor_rank_correlation` uses `pairs` pairs of different positions in the traversals of a factor.
-    It is computed for each factor, and averaged. `global_rank_correlation` uses `pairs` pairs of different rows. The
-    distance of two values of a factor is the difference of their positions in the sorted list of values. For global
-    pairs, the distance is the sum over all factors. Rank correlations lie in [-1, 1]. They are 0 if all distances are
-    equal. Distances that differ by less than 1e-9 of the largest distance count as equal.
+    It is averaged over factors. `global_rank_correlation` uses `pairs` pairs of different rows. The distance of two
+    values of a factor is the difference of their positions in the sorted list of values. For global pairs, the distance
+    is the sum over all factors. Rank correlations lie in [-1, 1]. They are 0 if all distances are equal. Distances that
+    differ by less than 1e-9 of the largest distance count as equal.
 
-    The arrays must hold the whole dataset and not a sample of it. Traversals are drawn among those that have all values
-    of the factor. A factor with two values has a `linear_ratio` of 1 if the codes change. It is left out of
-    `factor_rank_correlation`, which is 0 if no factor has more than two values. With one latent, the ratios are 1 if
-    the codes change.
+    The arrays must hold the whole dataset and not a sample of it. Traversals are drawn only for combinations of the
+    other factors that occur with all values of the factor. A factor with two values has a `linear_ratio` of 1 if the
+    codes change. It is left out of `factor_rank_correlation`, which is 0 if no factor has more than two values. With
+    one latent, the ratios are 1 if the codes change.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. Each
     other discrete factor keeps its value, and each other continuous factor stays in its bin. Distances are those of the
     bins. Only rows that have a label for every factor are used.
 
-    Limitations: Few points are close to a line by chance, so random codes score above 0, more so for factors with few
-    values. The order of values matters for rank correlations, so a factor without a natural order, such as shape, has
-    low ones, and so has a cyclic factor whose codes form a circle. Ratios do not depend on the order. The scale of the
-    latents matters, because a latent with a small scale contributes little. In `global_rank_correlation`, a factor
-    with many values outweighs the others. A high `linear_ratio` does not mean that factors are disentangled: two
-    factors may change the codes in the same direction.
+    Limitations: A small number of points can lie close to a line by chance, so random codes score above 0, more so for
+    factors with few values. The order of values matters for rank correlations, so a factor without a natural order,
+    such as shape, has low correlations, and so has a cyclic factor whose codes form a circle. Ratios do not depend on
+    the order. The scale of the latents matters, because a latent with a small scale contributes little. In
+    `global_rank_correlation`, a factor with many values outweighs the others. A high `linear_ratio` does not mean that
+    factors are disentangled: two factors may change the codes in the same direction.
 
     Deviations: Scores are arithmetic means over factors. disent uses geometric means, which are not defined for
-    negative correlations. Positions of a pair are different here. In disent they may be equal, which raises
-    correlations. Its scores of distances between images, its linear correlations and its ratios of triplets are left
-    out.
+    negative correlations. Here the two positions of a pair always differ. In disent they may be equal, which
+    raises correlations. The scores of disent for distances between images, linear correlations and ratios of triplets
+    are left out.
 
     Reference: the library disent (Michlo, 2021), which introduces the scores ("factored components"); see also Michlo
     et al. (2023), arXiv:2202.13341.
@@ -73,7 +73,7 @@ def linearity(
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         repeats: Number of traversals of each factor.
-        pairs: Number of pairs of each rank correlation.
+        pairs: Number of pairs for each rank correlation.
         seed: Random seed for the draws.
 
     Returns:
@@ -116,8 +116,8 @@ def linearity(
 def scaled(table: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Return the codes relative to the first row, divided by their largest absolute value.
 
-    All scores stay the same. Equal codes become exactly 0, and squares neither overflow nor vanish. Halving the values
-    first prevents the overflow of differences.
+    Scaling does not change the scores. It makes constant latents exactly 0 and prevents the overflow and underflow of
+    squares. Halving the values first prevents the overflow of differences.
 
     >>> scaled(np.array([[1e300, 3.0], [-1e300, 3.0]])).tolist()
     [[0.0, 0.0], [-1.0, 0.0]]
@@ -141,7 +141,7 @@ def line_ratios(lines: Float[np.ndarray, "s m d"]) -> Float[np.ndarray, "s 3"]:
     d = lines.shape[2]
     ratios = np.clip((d * shares - 1) / (d - 1), 0.0, 1.0) if d > 1 else np.round(shares)
     linear, axis = ratios.T
-    straight = linear > 1e-12  # below, the quotient is that of rounding errors
+    straight = linear > 1e-12  # smaller ratios are rounding errors, and their quotient has no meaning
     alignment = np.divide(axis, linear, out=np.zeros_like(axis), where=straight)
     return np.stack([linear, axis, np.minimum(alignment, 1.0)], axis=1)
 
@@ -149,7 +149,7 @@ def line_ratios(lines: Float[np.ndarray, "s m d"]) -> Float[np.ndarray, "s 3"]:
 def traversal_correlations(
     lines: Float[np.ndarray, "s m d"], pairs: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " norms"]:
-    """Return the rank correlations of random pairs of different positions in the same traversal, for each norm."""
+    """Return the rank correlation for each norm, over random pairs of different positions in the same traversal."""
     line = rng.integers(len(lines), size=pairs)
     a, b = different_pairs(lines.shape[1], pairs, rng)
     return distance_correlations(np.abs(a - b), lines[line, a] - lines[line, b])
@@ -158,7 +158,7 @@ def traversal_correlations(
 def global_correlations(
     table: Float[np.ndarray, "n d"], values: Int[np.ndarray, "n k"], pairs: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " norms"]:
-    """Return the rank correlations of random pairs of different rows, for each norm."""
+    """Return the rank correlation for each norm, over random pairs of different rows."""
     positions = np.stack([consecutive_labels(column) for column in values.T], axis=1)
     a, b = different_pairs(len(table), pairs, rng)
     return distance_correlations(np.abs(positions[a] - positions[b]).sum(axis=1), table[a] - table[b])
@@ -167,7 +167,7 @@ def global_correlations(
 def different_pairs(
     n: int, pairs: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """Draw pairs of different numbers below n, uniformly.
+    """Draw pairs of different integers from 0 to n - 1, uniformly.
 
     >>> a, b = different_pairs(2, 100, np.random.default_rng(0))
     >>> set((a + b).tolist())
@@ -186,9 +186,10 @@ def distance_correlations(
 
 
 def rank_correlation(a: Int[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
-    """Return Spearman's rank correlation, with average ranks of ties, or 0 if all values of one array are equal.
+    """Return Spearman's rank correlation, with average ranks for ties, or 0 if all values of one array are equal.
 
-    Values of `b` lie in [0, 1] and are rounded to 9 digits, because rounding errors would put equal values in an order.
+    Values of `b` lie in [0, 1]. They are rounded to 9 digits, because rounding errors would otherwise give equal values
+    different ranks.
 
     >>> round(rank_correlation(np.array([1, 2, 2, 3]), np.array([0.4, 0.3, 0.3, 0.2])), 6)
     -1.0

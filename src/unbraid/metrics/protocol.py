@@ -36,7 +36,7 @@ class Protocol:
     Args:
         train: Number of rows from which metrics learn.
         test: Number of rows on which metrics that fit a predictor are tested.
-        table: Maximum number of examples of a dataset that is encoded completely. The table of a larger dataset holds
+        table: A dataset with at most this many examples is encoded completely. The table of a larger dataset holds
             this many random examples. If the dataset is a grid of factors, the table also holds 100 complete lines
             along each factor (see `grid_indices`).
         seed: Random seed for the samples and the metrics.
@@ -180,7 +180,7 @@ def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str
 
 
 def sample_sentences(samples: Iterable[tuple[int, int, str]]) -> list[str]:
-    """Return one sentence for each different sample: its number of training rows, number of test rows, and draws.
+    """Return one sentence for each distinct triple of number of training rows, number of test rows, and draws.
 
     >>> sample_sentences([(60, 30, "disjoint"), (60, 30, "disjoint")])
     ['Metrics are fitted on 60 rows and tested on 30 rows (no row is in both sets).']
@@ -221,7 +221,8 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
 def are_named(names: str | Iterable[str] | None) -> bool:
     """Return whether metrics are given by their names, so that all of them must be computed.
 
-    None and "all" stand for those of the default metrics, or of all metrics, that can be computed for the data.
+    None stands for the default metrics, and "all" for all metrics. In both cases, metrics that cannot be computed for
+    the data may be left out.
 
     >>> are_named(None), are_named("all"), are_named(["all"]), are_named("mig,sap")
     (False, False, False, True)

@@ -50,7 +50,8 @@ def mean_differences(codes: Array, rows: Array, others: Array) -> Array:
 def pair_hausdorff(codes: Array) -> Array:
     """Return, for each pair of latents, the squared distance of all combinations of their values from those that occur.
 
-    It is the largest squared distance of a point (codes[a, i], codes[b, j]) from its nearest row of codes[:, [i, j]].
+    Entry (i, j) with i < j is the largest squared distance of a point (codes[a, i], codes[b, j]) from its nearest row
+    of codes[:, [i, j]]. All other entries are 0.
     """
     n, d = codes.shape
     result = np.zeros((d, d))

@@ -19,7 +19,7 @@ Values = dict[str, float]
 
 
 class Outcome(NamedTuple):
-    """Results of several metrics: the scores, and the error messages of the metrics that raised one."""
+    """Results of several metrics: the scores, and the error messages of the metrics that raised an error."""
 
     values: dict[str, Values]
     errors: dict[str, str]

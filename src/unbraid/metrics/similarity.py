@@ -132,7 +132,7 @@ class LinearMap(NamedTuple):
 
     Attributes:
         weights: The matrix of the map.
-        offset: The image of zero.
+        offset: The output of the map for codes that are all zero.
     """
 
     weights: Float[np.ndarray, "d e"]
@@ -186,7 +186,7 @@ def linear_r2(a: Codes, b: Codes, test_a: Codes, test_b: Codes) -> float:
     the other way round.
 
     Reference: Kornblith et al. (2019), arXiv:1905.00414, section 3 ("linear regression"), where both sums run over the
-    rows of the fit.
+    rows to which the map is fitted.
 
     Args:
         a: Codes of the first model, (n, d), one row per example.

@@ -47,8 +47,8 @@ def strong_downstream(
 
     The arrays must hold the whole dataset and not a sample of it. If fewer than `train` rows have the value
     :math:`a_e`, all of them are used. A value that occurs in one row only is never drawn. The rows for testing are
-    different from those for training. With ``draws="reference"``, there are always `train` and `test` rows, which are
-    drawn with replacement, and without the shift a row can occur both in training and in testing.
+    different from those for training. With ``draws="reference"``, exactly `train` training rows and `test` test rows
+    are drawn, with replacement, and without the shift a row can occur both in training and in testing.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
     limited to [0, 1], replaces the accuracy. A continuous factor :math:`l_e` is sorted into 10 bins with

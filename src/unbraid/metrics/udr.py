@@ -112,7 +112,7 @@ def udr(
 
 
 def _check_models(representations: Sequence[Codes]) -> list[Float[np.ndarray, "n _"]]:
-    """Return the codes of each model as float64. Raise an error if there are fewer than two or their lengths differ."""
+    """Return the codes of each model as float64. Raise an error if there are fewer than 2 models or lengths differ."""
     models = [as_codes(codes, f"Representation {i}") for i, codes in enumerate(representations)]
     if len(models) < 2:
         raise input_error("A ranking needs at least 2 representations.", len(models), "Pass the codes of more models.")

@@ -1,4 +1,4 @@
-"""Unified scores: every aggregation of the common metrics, applied to every matrix of latents and factors."""
+"""Unified scores: the aggregations of several metrics, applied to three matrices that relate latents to factors."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def unified(
     - `modularity`: the modularity of latents
     - `max_precision` and `area_precision`: two scores of a graph
 
-    The graph connects a latent and a factor if their entry is positive and not
-    below a threshold. The precision at a threshold is the number of connected components that contain an edge.
-    `max_precision` is the maximum of the precision over all thresholds. `area_precision` is the integral of the
-    precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
+    The graph connects a latent and a factor if their entry of the matrix is positive and at least a given threshold.
+    The precision at a threshold is the number of connected components that contain an edge. `max_precision` is the
+    maximum of the precision over all thresholds. `area_precision` is the integral of the precision over the thresholds
+    from the smallest to the largest entry, by the trapezoidal rule.
 
     For the disentanglement of DCI and for modularity, 0 means that each latent is equally related to all factors, and 1
     means that it is related to one factor only. For completeness, the same holds with latents and factors exchanged.

@@ -40,8 +40,8 @@ def z_max_var(
     The arrays must hold the whole dataset and not a sample of it. A combination of values of the other factors is used
     if at least half of the values of factor :math:`j_t` occur with it. If a combination has fewer than `batch` rows,
     rows are repeated. Training votes draw from one half of the rows and test votes from the other half, so no row is
-    used for both. In each half, at least two values of factor :math:`j_t` must remain. With ``draws="reference"``, all
-    votes draw from all rows.
+    used for both. In each half, only combinations with at least two values of factor :math:`j_t` are used. With
+    ``draws="reference"``, all votes draw from all rows.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The other factors are fixed within
     their bins. Only rows that have a label for every factor are used.
@@ -100,7 +100,7 @@ def z_max_var(
     for j in range(k):
         for part, rows in enumerate(_rows_by_part(values, j, halves)):
             local = _variances_while_one_factor_varies(table, values, j, rows, int(votes[part][j]), batch, rng)
-            # The latent with the smallest negative variance is the one with the largest variance.
+            # `vote_counts` finds the smallest variance. With negated variances, it finds the largest one.
             counts[part] += vote_counts(-local, variances, np.full(len(local), j), active, k)
     return {
         "train_accuracy": vote_accuracy(counts[0], counts[0]),
@@ -112,7 +112,7 @@ def z_max_var(
 def _rows_by_part(
     values: Int[np.ndarray, "n k"], j: int, halves: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
 ) -> list[Int[np.ndarray, " m"]]:
-    """Return the rows of each half in which factor j varies alone."""
+    """Return, for each half, the rows from which batches can be drawn in which only factor j varies."""
     setting, counts = count_values_by_setting(values, j)
     usable = (2 * counts >= len(np.unique(values[:, j])))[setting]
     parts = []

@@ -24,9 +24,9 @@ class ModelOptions:
         low: The value of a black pixel in the model's images.
         high: The value of a white pixel in the model's images.
         logits: Whether the decoder returns logits of pixels.
-        second: What the second of two outputs of the encoder is, one of `SECOND`.
-        latents: The number of latents. If the encoder returns twice as many numbers, they are means, then log
-            variances.
+        second: The meaning of the encoder's second output, if the encoder returns two. It is one of `SECOND`.
+        latents: The number of latents d. It is needed only if the encoder returns one tensor (b, 2 d), in which the
+            means come first and the log variances second. Otherwise it may be None.
     """
 
     low: float = 0.0
@@ -45,8 +45,8 @@ class ModelOptions:
 class EncoderPart(nn.Module):
     """A module that maps examples with pixels in [0, 1] to codes (b, d), or to means and log variances (b, 2 d).
 
-    Codes with several axes are flattened. `code_shape` is the shape of the code of one example before flattening, in
-    the last batch.
+    Codes with several axes are flattened. `code_shape` is the shape that the code of one example had before it was
+    flattened. It is set by each call.
     """
 
     def __init__(self, parts: ModelParts, options: ModelOptions) -> None:
@@ -89,7 +89,7 @@ class DecoderPart(nn.Module):
         return (output - self.options.low) / (self.options.high - self.options.low)
 
     def _examples(self, output: Tensor) -> Tensor:
-        """Return decoded examples (b, ...). Rows of pixels and grey images without a channel axis are reshaped."""
+        """Return decoded examples (b, ...). Flat vectors and grey images without a channel axis are reshaped."""
         own = tuple(output.shape[1:])
         if own == self.shape:
             return output
@@ -123,7 +123,7 @@ class AdoptedNet(VAENet):
         self.eval().requires_grad_(False)
 
     def encode(self, x: Tensor) -> Gaussian:
-        """Return the posterior of examples. Without variances it is a point: its log variances are -inf."""
+        """Return the posterior of examples. If the encoder returns no variances, the log variances are -inf."""
         output = self.encoder(x)
         if output.shape[1] == 2 * self.latents:
             mean, logvar = output.chunk(2, dim=1)

@@ -14,7 +14,7 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MAX_STEPS = 100  # each step minimises one piece of a piecewise quadratic exactly, and about 12 are usually enough
+MAX_STEPS = 100  # each step minimises one piece of a piecewise quadratic exactly; about 12 steps usually suffice
 MAX_HALVINGS = 60  # maximum number of times that a step is halved because it does not lower the loss
 
 
@@ -51,8 +51,9 @@ def _sums_on_side(x: Array, sums: Array, w: float, b: float, level: float, above
 def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> None:
     """Write to `sums` (2, 3) the sums of 1, x and x^2 over the rows with positive hinge loss.
 
-    These are the rows of the class for which w x + b is below 1, and the other rows for which w x + b is above -1.
-    `own` and `all_` hold the sorted values and prefix sums of the class and of all rows.
+    `sums[0]` is over the rows of the class for which w x + b is below 1. `sums[1]` is over the rows of all other
+    classes for which w x + b is above -1. `own` and `all_` hold the sorted values and prefix sums of the class and of
+    all rows.
     """
     _sums_on_side(own[0], own[1], w, b, 1.0, False, sums[0])
     _sums_on_side(own[0], own[1], w, b, -1.0, True, sums[1])
@@ -118,8 +119,8 @@ def _fit_class(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple
 def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Array]:
     """Fit one line per class, and return the slopes and the intercepts.
 
-    Rows of class c have cost costs[c]. For the line of class c, all other rows have cost `cost`. With two classes only
-    the line of the second class is fitted, and the rows of the first class have cost costs[0].
+    For the line of class c, the rows of class c have cost costs[c], and all other rows have cost `cost`. With two
+    classes only the line of the second class is fitted, and the rows of the first class have cost costs[0].
     """
     k = len(costs)
     slopes, intercepts = np.zeros(k), np.zeros(k)
@@ -134,7 +135,7 @@ def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Arra
 
 @kernel()
 def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """Count the rows for which the line of their own class is the highest. If lines tie, the first one is highest."""
+    """Count the rows for which the line of their own class is highest. The first of tied lines counts as highest."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]

@@ -1,7 +1,7 @@
 """Compiled L-BFGS with a Moré-Thuente line search. Its iterates equal those of scipy's L-BFGS-B without bounds.
 
 References: Liu and Nocedal (1989), Mathematical Programming 45; Moré and Thuente (1994), ACM TOMS 20(3). The constants
-are those of L-BFGS-B (Zhu et al., 1997, ACM TOMS 23(4)) as scikit-learn calls it.
+are those of L-BFGS-B (Zhu et al., 1997, ACM TOMS 23(4)) with the options that scikit-learn sets.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: floa
 
 @kernel()
 def _farther(a: float, b: float, origin: float) -> float:
-    """Return whichever of a and b is farther from the origin."""
+    """Return whichever of a and b is farther from `origin`."""
     return a if abs(a - origin) > abs(b - origin) else b
 
 
 @kernel()
 def _nearer(a: float, b: float, origin: float) -> float:
-    """Return whichever of a and b is nearer to the origin."""
+    """Return whichever of a and b is nearer to `origin`."""
     return a if abs(a - origin) < abs(b - origin) else b
 
 

@@ -199,8 +199,8 @@ def numba_threads(work: int) -> Iterator[int]:
 def _preserved_torch_threads() -> Iterator[None]:
     """Restore torch's number of threads on exit.
 
-    The OpenMP layer of numba sets its own number when it starts, and torch uses the same OpenMP library. Torch is not
-    imported for this. If it is not loaded, there is nothing to restore.
+    The OpenMP layer of numba sets the number of OpenMP threads when it starts, and torch uses the same OpenMP library.
+    This function does not import torch. If torch is not loaded, there is nothing to restore.
     """
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else 0

@@ -7,8 +7,8 @@ additions.
 
 A node has W rows, whose residuals have the sum S. A cut with w rows and the sum s on its left lowers the squared error
 by (W s - w S)^2 / (W w (W - w)). The gain of a cut is W times this reduction. The gain is convex in (w, s). The cuts
-inside a bin lie in a box of (w, s), so their gain is at most the largest gain at a corner of the box. If all corners
-are below the best cut so far, the bin need not be searched.
+inside a bin lie in a box of (w, s), so their gain is at most the largest gain at a corner of the box. If the gains at
+all corners are below that of the best cut so far, the bin need not be searched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled loops that fit all stages and that predict scores. Classes run in parallel threads."""
+"""Compiled loops that fit all stages of boosted trees and predict scores. Classes are processed in parallel threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def absolute_sum(residual: Array) -> Number:
 
 @kernel()
 def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
-    """Write one-hot(y) - softmax(raw) for rows a to z to `out`, and its sum of absolute values per class to `sizes`.
+    """Write one-hot(y) - softmax(raw) for rows a to z - 1 to `out`, and its absolute sum per class to `sizes`.
 
     The exponential is computed here, with a relative error of 1e-15, because the loop then vectorises.
     """
@@ -84,7 +84,7 @@ def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, si
 def pack_residuals(
     residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array
 ) -> None:
-    """Write one packed int64 per residual of rows a to z, both with classes as rows and with classes as columns."""
+    """Write one packed int64 per residual of rows a to z - 1 to `packed` (k, n), and transposed to `by_row` (n, k)."""
     one = np.int64(1) << shift
     for c in range(len(residual)):
         for i in range(a, z):
@@ -142,7 +142,10 @@ def fit_stages(
     columns: Columns, y: Array, members: Array, first: Array, raw: Array, rate: Number, seed: Number, threads: Number,
     trees: Trees,
 ) -> None:  # fmt: skip
-    """Grow the trees of all stages, and update the scores `raw` (k, n) of the training rows."""
+    """Grow the trees of all stages, and update the scores `raw` (k, n) of the training rows.
+
+    The rows of class c are ``members[first[c] : first[c + 1]]``.
+    """
     (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.divisible)
     blocks, first_class = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
     residual, packed, by_row = np.empty((k, n)), np.empty((k, n), np.int64), np.empty((n, k), np.int64)
@@ -185,7 +188,7 @@ def add_forest(x: Array, feature: Array, bound: Array, value: Array, raw: Array)
 def add_tree(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
     """Add the leaf values of one tree to the scores of one class.
 
-    Every row is compared with every node, because such a loop vectorises and following branches does not.
+    Every row is compared with every node, because a loop that follows branches cannot be vectorised.
     """
     x0, x1, x2 = x[feature[0]], x[feature[1]], x[feature[2]]
     x3, x4, x5, x6 = x[feature[3]], x[feature[4]], x[feature[5]], x[feature[6]]
