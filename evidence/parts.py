@@ -10,6 +10,8 @@ Usage:
     python evidence/parts.py --run                  run the first part that is not finished (needs a GPU)
     python evidence/parts.py --run NAME             run the part with this name
     python evidence/parts.py --collect NAME FOLDER  add the finished runs in the folder of a study to results.csv
+
+Several parts may run at the same time in separate processes.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import torch
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import TARGETS
 from unbraid.runs.results import load_results, write_results
+from unbraid.runtime.files import write_atomic
+from unbraid.runtime.locks import lock
 from unbraid.runtime.provenance import git_commit
 from unbraid.runtime.tables import table
 from unbraid.studies.planned import PlannedRun
@@ -145,11 +149,18 @@ def collect(part: Part, folder: Path, path: Path = RESULTS) -> int:
         return 0
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
     new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=device)
-    old = pd.read_csv(path) if path.exists() else new.iloc[:0]
-    merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
-    temporary = path.with_suffix(".tmp")
-    merged.to_csv(temporary, index=False)
-    temporary.replace(path)
+    return add_rows(path, new)
+
+
+def add_rows(path: Path, new: pd.DataFrame) -> int:
+    """Replace the rows of the same runs in a table of results, append the others, and return how many are new.
+
+    A lock makes other processes wait that add rows to the same table.
+    """
+    with lock(path.with_suffix(".lock")):
+        old = pd.read_csv(path) if path.exists() else new.iloc[:0]
+        merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
+        write_atomic(path, merged.to_csv(index=False).encode())
     return len(set(new["run"]) - set(old["run"]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -104,3 +105,43 @@ def test_collecting_twice_adds_each_finished_run_once(parts, tmp_path, monkeypat
     assert table["mig.discrete_mig"].notna().all()
     other = parts.Part("other", "test", "small", selection, ["mig"], seeds=[0], steps=3)
     assert parts.collect(other, folder, results) == 0
+
+
+ADD_ROWS = """
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+sys.path.insert(0, {folder!r})
+import parts
+
+name, table, start = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+print("ready", flush=True)
+while not start.exists():
+    pass
+for index in range(25):
+    row = pd.DataFrame({{"run": [f"{{name}}{{index}}"], "score": [1 / 3 + index], "part": [name], name: [index]}})
+    assert parts.add_rows(table, row) == 1
+"""
+
+
+def test_parts_that_end_at_the_same_time_keep_all_their_rows(parts, tmp_path):
+    """Two processes add 25 rows each, one at a time, to the same table. No row is lost, and no number changes."""
+    results, start = tmp_path / "results.csv", tmp_path / "start"
+    program = ADD_ROWS.format(folder=str(SCRIPT.parent))
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, name, results, start], stdout=subprocess.PIPE, text=True)
+        for name in ("first", "second")
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    start.touch()
+    for worker in workers:
+        worker.communicate(timeout=120)
+    assert [worker.returncode for worker in workers] == [0, 0]
+    table = pd.read_csv(results).set_index("run")
+    assert sorted(table.index) == sorted(f"{name}{index}" for name in ("first", "second") for index in range(25))
+    assert all(table.loc[f"{name}7", "score"] == 1 / 3 + 7 for name in ("first", "second"))
+    assert parts.collected_runs(results) == set(table.index)
