@@ -57,6 +57,7 @@ class Part:
     learning_rate: float | None = None
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     compare: bool = True
+    speeds: Mapping[str, float] = field(default_factory=lambda: {"default": 18_000})
 
     @property
     def data(self) -> list[str] | None:
@@ -78,6 +79,19 @@ class Part:
     def run_ids(self) -> list[str]:
         """The ids of all runs of the part."""
         return [replace(run.spec, precision=PRECISION).id for run in self.runs]
+
+    @property
+    def steps_to_train(self) -> int:
+        """The number of training steps of all runs together."""
+        return sum(run.spec.steps for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """An estimate of the training time on one H200, in seconds. Metrics take additional time."""
+        return sum(
+            run.spec.steps * run.spec.batch / 64 / self.speeds.get(run.facts()["method"], self.speeds["default"])
+            for run in self.runs
+        )
 
     def run(self) -> Path:
         """Train and score the runs of the part, or resume them. Return the folder of the runs."""
@@ -101,7 +115,7 @@ def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
     """Return the parts of a plan by name."""
     plan = tomllib.loads(path.read_text())
     listed = [fields for entry in plan["part"] for fields in expand(entry)]
-    parts = [Part(**{"metrics": plan["metrics"], **fields}) for fields in listed]
+    parts = [Part(**{"metrics": plan["metrics"], "speeds": plan["speeds"], **fields}) for fields in listed]
     return {part.name: part for part in parts}
 
 
@@ -165,12 +179,13 @@ def add_rows(path: Path, new: pd.DataFrame) -> int:
 
 
 def state_table(parts: Mapping[str, Part], collected: set[str]) -> str:
-    """Return a table with the number of planned and finished runs of each part."""
+    """Return a table with the planned and finished runs of each part, its steps and its estimated training time."""
     rows: list[list[Any]] = []
     for part in parts.values():
         ids = part.run_ids
-        rows.append([part.name, part.paper, len(ids), sum(run in collected for run in ids)])
-    return table(["part", "paper", "runs", "finished"], rows)
+        done = sum(run in collected for run in ids)
+        rows.append([part.name, part.paper, len(ids), done, f"{part.steps_to_train:,}", f"{part.seconds:.0f}"])
+    return table(["part", "paper", "runs", "finished", "steps", "GPU seconds"], rows)
 
 
 def next_part(parts: Mapping[str, Part], collected: set[str]) -> Part | None:
