@@ -10,6 +10,8 @@ Usage:
     python evidence/parts.py --run                  run the first part that is not finished (needs a GPU)
     python evidence/parts.py --run NAME             run the part with this name
     python evidence/parts.py --collect NAME FOLDER  add the finished runs in the folder of a study to results.csv
+
+Several parts may run at the same time in separate processes.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import torch
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import TARGETS
 from unbraid.runs.results import load_results, write_results
+from unbraid.runtime.files import write_atomic
+from unbraid.runtime.locks import lock
 from unbraid.runtime.provenance import git_commit
 from unbraid.runtime.tables import table
 from unbraid.studies.planned import PlannedRun
@@ -53,6 +57,7 @@ class Part:
     learning_rate: float | None = None
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     compare: bool = True
+    speeds: Mapping[str, float] = field(default_factory=lambda: {"default": 18_000})
 
     @property
     def data(self) -> list[str] | None:
@@ -74,6 +79,19 @@ class Part:
     def run_ids(self) -> list[str]:
         """The ids of all runs of the part."""
         return [replace(run.spec, precision=PRECISION).id for run in self.runs]
+
+    @property
+    def steps_to_train(self) -> int:
+        """The number of training steps of all runs together."""
+        return sum(run.spec.steps for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """An estimate of the training time on one H200, in seconds. Metrics take additional time."""
+        return sum(
+            run.spec.steps * run.spec.batch / 64 / self.speeds.get(run.facts()["method"], self.speeds["default"])
+            for run in self.runs
+        )
 
     def run(self) -> Path:
         """Train and score the runs of the part, or resume them. Return the folder of the runs."""
@@ -97,7 +115,7 @@ def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
     """Return the parts of a plan by name."""
     plan = tomllib.loads(path.read_text())
     listed = [fields for entry in plan["part"] for fields in expand(entry)]
-    parts = [Part(**{"metrics": plan["metrics"], **fields}) for fields in listed]
+    parts = [Part(**{"metrics": plan["metrics"], "speeds": plan["speeds"], **fields}) for fields in listed]
     return {part.name: part for part in parts}
 
 
@@ -145,21 +163,29 @@ def collect(part: Part, folder: Path, path: Path = RESULTS) -> int:
         return 0
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
     new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=device)
-    old = pd.read_csv(path) if path.exists() else new.iloc[:0]
-    merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
-    temporary = path.with_suffix(".tmp")
-    merged.to_csv(temporary, index=False)
-    temporary.replace(path)
+    return add_rows(path, new)
+
+
+def add_rows(path: Path, new: pd.DataFrame) -> int:
+    """Replace the rows of the same runs in a table of results, append the others, and return how many are new.
+
+    A lock makes other processes wait that add rows to the same table.
+    """
+    with lock(path.with_suffix(".lock")):
+        old = pd.read_csv(path) if path.exists() else new.iloc[:0]
+        merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
+        write_atomic(path, merged.to_csv(index=False).encode())
     return len(set(new["run"]) - set(old["run"]))
 
 
 def state_table(parts: Mapping[str, Part], collected: set[str]) -> str:
-    """Return a table with the number of planned and finished runs of each part."""
+    """Return a table with the planned and finished runs of each part, its steps and its estimated training time."""
     rows: list[list[Any]] = []
     for part in parts.values():
         ids = part.run_ids
-        rows.append([part.name, part.paper, len(ids), sum(run in collected for run in ids)])
-    return table(["part", "paper", "runs", "finished"], rows)
+        done = sum(run in collected for run in ids)
+        rows.append([part.name, part.paper, len(ids), done, f"{part.steps_to_train:,}", f"{part.seconds:.0f}"])
+    return table(["part", "paper", "runs", "finished", "steps", "GPU seconds"], rows)
 
 
 def next_part(parts: Mapping[str, Part], collected: set[str]) -> Part | None:

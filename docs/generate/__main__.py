@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from generate import ROOT
+from generate.claims import claim_pages
 from generate.comparison import comparison_pages
 from generate.datasets import dataset_pages
 from generate.gpu import gpu_pages
@@ -24,12 +25,13 @@ from generate.reproduction import reproduction_pages
 from generate.scores import score_result_pages
 from generate.speed import speed_pages
 from generate.vitae import vitae_pages
+from generate.which_method import which_method_pages
 from generate.zoo import zoo_pages
 
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
     metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages, promise_pages,
-    reproduction_pages, zoo_pages,
+    reproduction_pages, zoo_pages, claim_pages, which_method_pages,
 )  # fmt: skip
 
 

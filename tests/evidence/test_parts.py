@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +15,9 @@ import pytest
 
 import unbraid as ub
 from unbraid.errors import UserError
+from unbraid.methods import METHODS
+from unbraid.studies.beyond import DATASETS
+from unbraid.studies.runner import planned_runs
 
 SCRIPT = Path(__file__).parents[2] / "evidence" / "parts.py"
 
@@ -53,12 +59,38 @@ def test_the_next_part_is_the_first_that_is_not_finished(parts, plan):
 
 
 def test_a_part_stays_within_ten_minutes(plan):
-    """Checked for the new parts at the measured speeds. The first five were planned at higher ones."""
+    """Checked for the new parts at the speeds of the plan. The first five were planned at higher ones."""
     for part in list(plan.values())[5:]:
-        seconds = sum(
-            run.spec.steps / (10_000 if run.spec.flat()["method"] == "factor_vae" else 18_000) for run in part.runs
-        )
-        assert seconds <= 600, part.name
+        assert part.seconds <= 600, part.name
+
+
+def test_estimates_count_steps_batches_and_methods(plan):
+    assert plan["locatello-dsprites-factor-vae"].seconds == 30 * 150_000 / 10_000
+    large = plan["hsu-shapes3d-vaes"]
+    assert {run.spec.batch for run in large.runs} == {128}
+    assert large.steps_to_train == 10 * 200_000
+    assert large.seconds == pytest.approx(2 * large.steps_to_train / 18_000)
+
+
+def test_every_method_of_the_library_has_a_part_on_each_dataset(plan):
+    """Each method is trained with 5 seeds on 3 datasets, and all methods but PCA and ICA for equally many steps."""
+    runs = [run for name, part in plan.items() if name.startswith("beyond-") for run in part.runs]
+    counts = Counter((run.facts()["method"], run.spec.data) for run in runs)
+    assert set(counts) == set(itertools.product(METHODS, DATASETS))
+    assert set(counts.values()) == {5}
+    steps = {(run.spec.steps, run.facts()["method"]) for run in runs}
+    assert {method for count, method in steps if count != 100_000} == {"pca", "ica"}
+
+
+def test_runs_without_labels_are_in_the_parts_of_another_study(plan):
+    """The study of 100 labels has 30 runs with labels of its own. The other 30 are runs of `locatello2019`."""
+    planned = {run.spec.id for run in planned_runs("locatello2020_labels")}
+    parts = {name: {run.spec.id for run in part.runs} for name, part in plan.items()}
+    own = set().union(*(ids for name, ids in parts.items() if name.startswith("labels-dsprites-")))
+    other = set().union(*(ids for name, ids in parts.items() if name.startswith("locatello-dsprites-")))
+    assert own <= planned
+    assert len(own) == 30
+    assert planned - own <= other
 
 
 def test_an_entry_varies_and_overrides(parts):
@@ -104,3 +136,43 @@ def test_collecting_twice_adds_each_finished_run_once(parts, tmp_path, monkeypat
     assert table["mig.discrete_mig"].notna().all()
     other = parts.Part("other", "test", "small", selection, ["mig"], seeds=[0], steps=3)
     assert parts.collect(other, folder, results) == 0
+
+
+ADD_ROWS = """
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+sys.path.insert(0, {folder!r})
+import parts
+
+name, table, start = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+print("ready", flush=True)
+while not start.exists():
+    pass
+for index in range(25):
+    row = pd.DataFrame({{"run": [f"{{name}}{{index}}"], "score": [1 / 3 + index], "part": [name], name: [index]}})
+    assert parts.add_rows(table, row) == 1
+"""
+
+
+def test_parts_that_end_at_the_same_time_keep_all_their_rows(parts, tmp_path):
+    """Two processes add 25 rows each, one at a time, to the same table. No row is lost, and no number changes."""
+    results, start = tmp_path / "results.csv", tmp_path / "start"
+    program = ADD_ROWS.format(folder=str(SCRIPT.parent))
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, name, results, start], stdout=subprocess.PIPE, text=True)
+        for name in ("first", "second")
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    start.touch()
+    for worker in workers:
+        worker.communicate(timeout=120)
+    assert [worker.returncode for worker in workers] == [0, 0]
+    table = pd.read_csv(results).set_index("run")
+    assert sorted(table.index) == sorted(f"{name}{index}" for name in ("first", "second") for index in range(25))
+    assert all(table.loc[f"{name}7", "score"] == 1 / 3 + 7 for name in ("first", "second"))
+    assert parts.collected_runs(results) == set(table.index)

@@ -28,8 +28,8 @@ from unbraid.runtime.tables import table
 
 STUDY_HELP = (
     "study to run: locatello2019, locatello2020_weak, pmp2021, pmp_meshes, diffusion2019, demystifying2021, "
-    "beyond2026, lin2020, dubois2019, klindt2021, small, vitae_mnist, vitae_bodies, vitae_celeba, vitae_stability, or "
-    "a .py, .toml or .json file of your own"
+    "beyond2026, lin2020, dubois2019, klindt2021, locatello2020_labels, roth2023, hsu2024, small, vitae_mnist, "
+    "vitae_bodies, vitae_celeba, vitae_stability, or a .py, .toml or .json file of your own"
 )
 
 

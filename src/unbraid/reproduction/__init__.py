@@ -8,7 +8,7 @@ from pathlib import Path
 from pandas import DataFrame
 
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.reproduction import baselines, demystifying, locatello, vitae
+from unbraid.reproduction import baselines, demystifying, locatello, quantised, vitae
 from unbraid.reproduction.agreement import (
     RULE,
     Cell,
@@ -30,12 +30,15 @@ TARGETS: dict[str, Target] = {
     "locatello2019": locatello.TARGET,
     "lin2020": baselines.SCORES_TARGET,
     "dubois2019": baselines.LOSSES_TARGET,
+    "hsu2024": quantised.TARGET,
     "vitae_mnist": vitae.DIGITS,
     "vitae_bodies": vitae.BODIES,
 }
 STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # the reason why there are no published numbers to compare with
     "locatello2020_weak": "the scores in its paper are not included in unbraid",
     "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not included in unbraid",
+    "locatello2020_labels": "the scores in its paper are not included in unbraid",
+    "roth2023": "the scores in its paper are not included in unbraid",
     "klindt2021": "the scores in its paper are not included in unbraid",
     "pmp_meshes": "its paper gives no scores for meshes",
     "diffusion2019": "the scores of its submission to the challenge were not published",

@@ -9,7 +9,20 @@ from unbraid.methods.curved import CurvedMethod
 from unbraid.studies.planned import PlannedRun, Setting, grid
 
 DATASETS = ("dsprites", "shapes3d_rendered", "cars3d")
+PAIRS = ("ada_gvae", "ada_mlvae", "group_vae", "ml_vae", "slow_vae", "pcl", "cl_ica", "pmp")
+LABELS = ("semi_vae", "ivae", "triplet_vae", "ada_tvae", "lsbd_vae")
 DIMENSIONS, SEEDS, STEPS, BATCH = 10, 5, 300_000, 64
+
+
+def supervision(method: str) -> str:
+    """Return what a method learns from: "images", "pairs" of images, or "labels" (labels, or distances between them).
+
+    Methods are ranked within these classes. A method that is not listed learns from images.
+
+    >>> supervision("beta_vae"), supervision("slow_vae"), supervision("semi_vae")
+    ('images', 'pairs', 'labels')
+    """
+    return "pairs" if method in PAIRS else "labels" if method in LABELS else "images"
 
 
 def default_settings() -> list[Setting]:

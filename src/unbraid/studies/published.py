@@ -22,9 +22,11 @@ from unbraid.methods import (
 from unbraid.spaces import Sphere
 from unbraid.studies.baselines import dubois2019, klindt2021, lin2020
 from unbraid.studies.beyond import beyond2026
+from unbraid.studies.claims import locatello2020_labels, roth2023
 from unbraid.studies.demystifying import demystifying2021
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid, number_runs, replace_spec, sweep
 from unbraid.studies.pmp import pmp2021, pmp_meshes
+from unbraid.studies.quantised import hsu2024
 from unbraid.studies.vitae import vitae_bodies, vitae_celeba, vitae_mnist, vitae_stability
 
 SEVEN_DATASETS = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
@@ -122,6 +124,9 @@ STUDIES: dict[str, Study] = {
     "lin2020": lin2020,
     "dubois2019": dubois2019,
     "klindt2021": klindt2021,
+    "locatello2020_labels": locatello2020_labels,
+    "roth2023": roth2023,
+    "hsu2024": hsu2024,
     "small": small,
     "vitae_mnist": vitae_mnist,
     "vitae_bodies": vitae_bodies,
