@@ -27,7 +27,7 @@ PAIRS = {
     ("study", "score_others"): False,
     ("train", "share"): False,
     ("add", "share"): False,
-    ("score", "index"): False,
+    ("score", "index"): True,
 }
 """Pairs of jobs, and whether their results must be complete as soon as both have ended.
 
