@@ -33,10 +33,15 @@ def folder(trained: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "runs")
 
 
-def store_score(folder: Path) -> None:
-    """Store a score of one run and write the table, as a study does."""
+def store_score(folder: Path, metric: str = "mig") -> None:
+    """Store a score of one run."""
     run = min(folder.glob("*/run.json")).parent
-    add_scores(run, [{"metric": "mig", "codes": "mean", "values": {"discrete_mig": 0.25}}])
+    add_scores(run, [{"metric": metric, "codes": "mean", "values": {"discrete_mig": 0.25}}])
+
+
+def store_and_write(folder: Path) -> None:
+    """Store a score and write the table, as a study does."""
+    store_score(folder)
     write_results(folder)
 
 
@@ -68,7 +73,7 @@ class SlowWriter(threading.Thread):
 
 
 @pytest.mark.parametrize("exists", [True, False], ids=["a table exists", "no table exists"])
-@pytest.mark.parametrize("store", [store_score, score_folder])
+@pytest.mark.parametrize("store", [store_and_write, score_folder])
 def test_scores_that_are_stored_while_another_process_writes_the_table_are_in_it(
     store: Callable[[Path], None], exists: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,10 +144,18 @@ def test_reading_stored_scores_changes_no_file(folder: Path) -> None:
     assert {path: path.lstat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+def test_scores_of_a_killed_command_are_added_when_the_command_is_repeated(folder: Path) -> None:
+    score_folder(folder)
+    write_results(folder)
+    store_score(folder, "other")  # and the command is killed before it writes the table
+    score_folder(folder)
+    assert load_results(folder)["other.discrete_mig"].notna().any()
+
+
 def test_a_table_that_cannot_be_written_is_a_warning_and_the_scores_are_returned(folder: Path) -> None:
     write_results(folder)
     first, second = sorted(file.parent for file in folder.glob("*/run.json"))
     (second / "log.jsonl").write_text("{")
-    with pytest.warns(RuntimeWarning, match=r"The new scores are stored, but they are missing from .*log\.jsonl"):
+    with pytest.warns(RuntimeWarning, match=r"results\.sqlite may lack the latest scores, .*log\.jsonl"):
         [row] = ub.score(first, "mig", quiet=True, jobs=1)
     assert "mig.discrete_mig" in row

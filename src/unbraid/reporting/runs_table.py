@@ -14,7 +14,6 @@ from unbraid.reporting.bounds_table import run_protocols
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.labels import differing
 from unbraid.runs.results import latest_scores
-from unbraid.runs.results_update import updated_results
 from unbraid.runs.run import Run
 from unbraid.runs.scores import Record, read_scores
 from unbraid.scoring.run_scorer import ExampleTable
@@ -42,8 +41,7 @@ def read_and_compute_scores(
         group = [run for run in runs if run.spec.data == name]
         wanted = metrics if data.names else [metric for metric in metrics if metric == "unsupervised"]
         if scoring and group and wanted:
-            with updated_results(group):
-                rows, errors = _compute_scores(group, wanted, quiet)
+            rows, errors = _compute_scores(group, wanted, quiet)
             notes += [f"{metric} has no score on {name}: {reason}" for metric, reason in errors.items()]
             scores |= {row["run"]: {key: value for key, value in row.items() if "." in key} for row in rows}
         stored, others = read_stored_scores(group, data)
