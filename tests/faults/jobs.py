@@ -64,6 +64,7 @@ JOBS: dict[str, Job] = {
     "score": Job((*SCORE, "--metrics", "mig,modularity", "--jobs", "1"), needs="train"),
     "score_others": Job((*SCORE, "--metrics", "sap,mig_sup", "--jobs", "1"), needs="train"),
     "score_parallel": Job((*SCORE, "--metrics", "mig,modularity", "--jobs", "2"), needs="train", alone=True),
+    "score_study": Job((*SCORE, "--metrics", "mig_sup,modularity", "--jobs", "1"), needs="study"),
     "study": Job((*RUN_STUDY, "--metrics", "mig", "--jobs", "1")),
     "study_unscored": Job((*RUN_STUDY, "--metrics", "none")),
     "modify": Job(

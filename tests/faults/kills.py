@@ -19,7 +19,8 @@ from faults.judging import find_fault
 from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
 
-COMMANDS = ("train", "train", "score", "study", "study", "modify", "report", "score_parallel", "share", "index")
+COMMANDS = ("train", "train", "score", "study", "study", "modify", "report", "score_parallel", "share", "index",
+            "score_study")  # fmt: skip
 SIGNALS = (SIGKILL, SIGKILL, SIGTERM, SIGINT, SIGSTOP)
 STOPPED_SECONDS = 0.2
 

@@ -27,7 +27,10 @@ PAIRS = {
     ("study", "score_others"): False,
     ("train", "share"): False,
     ("add", "share"): False,
-    ("score", "index"): False,
+    ("score", "index"): True,
+    ("score_study", "index"): True,
+    ("score_study", "score_others"): True,
+    ("score_study", "study"): True,
 }
 """Pairs of jobs, and whether their results must be complete as soon as both have ended.
 

@@ -118,17 +118,19 @@ def choose_protocol(options: Any, folders: Sequence[Path] = ()) -> Protocol:
 def score_runs(options: Any, metrics: Sequence[str] | None) -> tuple[ScoreRows, list[BoundsSample], Protocol]:
     """Return the score rows of all trained runs in the folders, the samples for their bounds, and the protocol."""
     from unbraid.accel.devices import check_device
+    from unbraid.runs.results_update import updated_results
     from unbraid.scoring.score import score_runs
 
     check_device(options.device)
     runs = trained_runs(options)
     protocol = choose_protocol(options, list(dict.fromkeys(run.path for run in runs if run.path is not None)))
-    if options.sides:
-        from unbraid.scoring.holdout_sides import score_sides
+    with updated_results(runs):
+        if options.sides:
+            from unbraid.scoring.holdout_sides import score_sides
 
-        rows = score_sides(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
-        return rows, [], protocol
-    rows = score_runs(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
+            rows = score_sides(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
+            return rows, [], protocol
+        rows = score_runs(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
     return rows, run_samples(runs, protocol, options.quiet), protocol
 
 

@@ -32,6 +32,7 @@ from unbraid.reporting.runs_table import (
     short_labels,
 )
 from unbraid.reporting.truth import renderer_spec
+from unbraid.runs.results_update import updated_results
 from unbraid.runs.run import Run
 from unbraid.runs.same_model import same_model_notes
 from unbraid.runtime import provenance
@@ -87,7 +88,8 @@ def report_content(
     """
     datasets = load_datasets(runs, data, quiet)
     trained = [run for run in runs if run.divergence is None]
-    scores, notes = read_and_compute_scores(trained, datasets, resolve_metric_names(metrics), scoring, quiet)
+    with updated_results(trained):
+        scores, notes = read_and_compute_scores(trained, datasets, resolve_metric_names(metrics), scoring, quiet)
     columns, labels = metrics_with_scores(scores), short_labels(runs)
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)

@@ -277,6 +277,11 @@ def delete_run(path: Path) -> None:
     shutil.rmtree(trash.parent, ignore_errors=True)
 
 
+def contains_runs(folder: Path) -> bool:
+    """Return whether `find_runs` finds at least one run in a folder."""
+    return (folder / "run.json").exists() or any(folder.glob("*/run.json"))
+
+
 def find_runs(folder: Path) -> list[RunFolder]:
     """Return the runs in a folder, sorted by their specs. If `folder` is a run folder itself, return only that run.
 

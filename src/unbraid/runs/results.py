@@ -1,5 +1,8 @@
 """The results table: one row per run, stored as one SQLite file that can be rebuilt from the run folders at any time.
 
+Several processes may write the table of a folder at the same time. Each of them holds a lock while it reads the run
+folders and writes the table, so that an older table never replaces a newer one.
+
 `results.sqlite` has one table, `runs`, with these columns:
 
 - `run` (id), `status`, `method`, and the fields of the spec (`data`, `seed`, `steps`, ...)
@@ -28,13 +31,15 @@ from typing import Any
 
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
-from unbraid.runs.folder import RunFolder, find_runs
+from unbraid.runs.folder import RunFolder, contains_runs, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
 from unbraid.runs.scores import Record, prefer_data, read_protocol, read_scores
 from unbraid.runtime.files import make_folder, refuse_special_file, write_atomic
+from unbraid.runtime.locks import lock
 from unbraid.runtime.schema import read_json
 
 RESULTS_FILE = "results.sqlite"
+RESULTS_LOCK = ".results.lock"
 TABLE = "runs"
 TEXT_COLUMNS = ("run", "data", "method")
 NUMBER_COLUMNS = ("seed", "steps", "batch", "latents", "learning_rate", "strength", "index", "level")
@@ -103,13 +108,19 @@ def number_levels(rows: Sequence[Row]) -> None:
                 row["level"] = order.index(row["strength"])
 
 
-def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None) -> Path:
+def write_results(
+    folder: Path, sweep_positions: Mapping[str, Row] | None = None, *, replace_only: bool = False
+) -> Path:
     """Write the results table of all runs in a folder.
+
+    A lock is held while the runs are read and the table is written. The table therefore has all scores that were stored
+    before the call, whatever other processes write at the same time.
 
     Args:
         folder: The folder of the runs. The table is written into it as `results.sqlite`.
         sweep_positions: The `index`, `strength` and `level` of each run in its study, by run id. By default they are
             read from `study.json` in the folder.
+        replace_only: Whether to write nothing if the folder has no table.
 
     Returns:
         The path of the table.
@@ -117,15 +128,28 @@ def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None
     Raises:
         UserError: If the folder contains no runs.
     """
-    sweep_positions = sweep_positions or read_sweep_positions(folder)
+    path = folder / RESULTS_FILE
+    if not contains_runs(folder):
+        raise _no_runs_error(folder)
+    with lock(folder / RESULTS_LOCK):
+        if path.exists() or not replace_only:
+            write_table(path, results_rows(folder, sweep_positions or read_sweep_positions(folder)))
+    return path
+
+
+def results_rows(folder: Path, sweep_positions: Mapping[str, Row]) -> list[Row]:
+    """Return the rows of all runs in a folder, given the positions of the runs in their study by run id."""
     runs = find_runs(folder)
     if not runs:
-        raise UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
+        raise _no_runs_error(folder)
     protocol = read_protocol(folder) if (folder / "study.json").exists() else None
     rows = [results_row(run, sweep_positions.get(run.spec.id, {}), protocol) for run in runs]
     number_levels(rows)
-    write_table(folder / RESULTS_FILE, rows)
-    return folder / RESULTS_FILE
+    return rows
+
+
+def _no_runs_error(folder: Path) -> UserError:
+    return UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
 
 
 def write_parquet(folder: Path, out: Path) -> Path:

@@ -287,9 +287,11 @@ def score_folders(
     places: Sequence[Sequence[Path]], metrics: Sequence[str] | None, quiet: bool, trust: bool, only: Only
 ) -> None:
     """Score the trained runs of all sides together. Existing scores are not computed again."""
+    from unbraid.runs.results_update import updated_results
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import score
 
     runs = [run for paths in places for run in load_runs(paths, trust=trust, only=only) if run.divergence is None]
     if runs:
-        score(runs, metrics, quiet=quiet)
+        with updated_results(runs):
+            score(runs, metrics, quiet=quiet)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def score(
     """Compute the scores of trained runs, or of codes from any other source.
 
     If a run has a folder, its scores are stored there in `scores.jsonl`, together with their estimator, sample sizes,
-    seed and library versions. Stored scores are not computed again.
+    seed and library versions. Stored scores are not computed again. If runs are given by folders that have a results
+    table (`results.sqlite`), new scores are added to the table.
 
     Args:
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
@@ -124,14 +126,34 @@ def score(
         )
     if protocol is not None and not isinstance(protocol, Protocol):
         raise UserError(f"The protocol must be a Protocol, such as ub.Protocol(train=2_000). Got {protocol!r} instead.")
-    scored = scorable_runs(runs, data, trust, only)
+    given = _list_runs(runs)
+    scored = scorable_runs(given, data, trust, only)
     if not scored:
         raise UserError("There must be at least one run to score. Got an empty list instead. Train some with ub.train.")
-    if sides:
-        from unbraid.scoring.holdout_sides import score_sides
+    with _results_of_folders(given, scored):
+        if sides:
+            from unbraid.scoring.holdout_sides import score_sides
 
-        return score_sides(scored, metrics, data, codes, protocol, jobs, quiet)
-    return score_runs(scored, metrics, data, codes, protocol, jobs, quiet)
+            return score_sides(scored, metrics, data, codes, protocol, jobs, quiet)
+        return score_runs(scored, metrics, data, codes, protocol, jobs, quiet)
+
+
+def _list_runs(runs: Any) -> Any:
+    """Return one run or one folder unchanged, and several of them as a list."""
+    from unbraid.runs.run import Run
+
+    return runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
+
+
+def _results_of_folders(given: Any, runs: Sequence[Run]) -> AbstractContextManager[None]:
+    """Return a context that keeps the results tables of runs up to date, if the runs were given by their folders.
+
+    Scoring single runs in a loop does not write the table of all runs every time.
+    """
+    from unbraid.runs.results_update import updated_results
+    from unbraid.runs.run import are_folders
+
+    return updated_results(runs) if are_folders(given) else nullcontext()
 
 
 def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
@@ -150,9 +172,9 @@ def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
 
 def scorable_runs(runs: Any, data: DataLike | None, trust: bool, only: Only = None) -> list[Run]:
     """Return the runs to score. Diverged runs of folders are left out with a warning."""
-    from unbraid.runs.run import Run, are_folders, as_runs
+    from unbraid.runs.run import are_folders, as_runs
 
-    given: Any = runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
+    given = _list_runs(runs)
     found = as_runs(given, data, trust, only)
     if not are_folders(given):
         return found

@@ -1,0 +1,76 @@
+"""Keeping results tables up to date: commands that store scores of runs write the tables of these runs again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unbraid.errors import UserError, warn_user
+from unbraid.runs.results import RESULTS_FILE, RESULTS_LOCK, write_results
+from unbraid.runs.scores import FILE
+
+if TYPE_CHECKING:
+    from unbraid.runs.run import Run
+
+
+@contextmanager
+def updated_results(runs: Iterable[Run]) -> Iterator[None]:
+    """Write the results tables of runs again at the end of this context, if they may lack scores of these runs.
+
+    A table may lack scores if some were stored inside the context, or after the table was written, by a command that
+    was killed. Only existing tables are written, and those that another process is writing at that moment: it may have
+    read the scores before they were stored. The tables are also written if the context ends with an error, because
+    scores may have been stored before. A table that cannot be written is a warning, because the scores are stored.
+
+    Args:
+        runs: The runs that are scored. Runs without a folder are ignored.
+    """
+    paths = [run.path for run in runs if run.path is not None]
+    before = [_file_state(path / FILE) for path in paths]
+    try:
+        yield
+    finally:
+        changed = [path for path, state in zip(paths, before, strict=True) if _file_state(path / FILE) != state]
+        lacking = _table_folders(changed)
+        for folder in _table_folders(paths):
+            if folder in lacking or _is_older(folder, paths):
+                _update_table(folder)
+
+
+def _table_folders(paths: Sequence[Path]) -> dict[Path, None]:
+    """Return the folders whose tables contain these runs: the folder of all runs, and the folder of each run itself."""
+    return dict.fromkeys(folder for path in paths for folder in (path.parent, path))
+
+
+def _file_state(file: Path) -> tuple[int, int, int] | None:
+    """Return values that change whenever a file is replaced, or None if there is no such file."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_ino, facts.st_size
+
+
+def _is_older(folder: Path, paths: Sequence[Path]) -> bool:
+    """Return whether a table is older than the scores of one of these runs, and can be written.
+
+    A table without a lock file was published or copied. The times of its files have no meaning.
+    """
+    table = _file_state(folder / RESULTS_FILE)
+    if table is None or not (folder / RESULTS_LOCK).exists() or not os.access(folder, os.W_OK):
+        return False
+    states = (_file_state(path / FILE) for path in paths if folder in (path, path.parent))
+    return any(state is not None and state[0] > table[0] for state in states)
+
+
+def _update_table(folder: Path) -> None:
+    """Write the results table of a folder again, if there is one or another process is writing it."""
+    if not ((folder / RESULTS_LOCK).exists() or (folder / RESULTS_FILE).is_file()):
+        return
+    try:
+        write_results(folder, replace_only=True)
+    except UserError as error:
+        warn_user(f"{folder / RESULTS_FILE} may lack the latest scores, which are stored with the runs: {error}")
