@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 # By default, OpenMP threads spin while they wait. If other programs run on the machine, this makes training up to 50
-# times slower. OpenMP reads this variable when torch is loaded, so the variable must be set before that. A value that
-# the user has set is kept.
+# times slower. The variable OMP_WAIT_POLICY changes this. OpenMP reads it when torch is loaded, so it must be set
+# before that. A value that the user has set is kept.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

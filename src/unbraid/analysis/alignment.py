@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
 
 PLACES = 256  # default number of grid cells
-REACH = 0.3  # about the posterior standard deviation of an active latent, relative to that of the prior
+# Default size of a grid cell, in standard deviations of each factor. This is about the standard deviation of the
+# posterior of an active latent, relative to that of the prior.
+REACH = 0.3
 CHUNK = 16  # number of grid cells whose images are in memory at the same time
 ROUNDING = 1e-5  # directions with a smaller cosine are treated as orthogonal
 DRAWS = 4000  # number of random rotations from which the chance level is estimated
@@ -152,11 +154,13 @@ def alignment(
     .. math:: J = U \Sigma V^T, \quad \text{score} = 1 - \frac{E \min_P \|V - P\|_F}{E_{V' \text{random}}
         \min_P \|V' - P\|_F}
 
-    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. P
-    ranges over signed permutations. The score is based on the distance to orthogonality (see `orthogonality`), computed
-    for the process that generates the data instead of a decoder. The latents of a VAE follow local principal axes. A
-    VAE therefore finds factors whose image changes are orthogonal and differ in strength. It mixes two factors that
-    change images in similar directions or equally strongly.
+    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. The
+    columns of V in the singular value decomposition of J are the local principal axes. The first mean E is over cells
+    of the factor grid, and V' is a random rotation. P ranges over signed permutations. The score is based on the
+    distance to orthogonality (see `orthogonality`), computed for the process that generates the data instead of a
+    decoder. The latents of a VAE follow local principal axes. A VAE therefore finds factors whose image changes are
+    orthogonal and differ in strength. It mixes two factors that change images in similar directions or equally
+    strongly.
 
     In each of `places` random cells of the factor grid, J is fitted to the images at the corners of the cell. The
     corners are chosen such that neither pixel noise nor interactions between two factors make the estimated changes of

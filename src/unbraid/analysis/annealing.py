@@ -109,7 +109,7 @@ def recorded_steps(steps: int, moments: int) -> list[int]:
 
 
 def load_labelled_images(data: str | FactorData, quiet: bool) -> FactorData:
-    """Load a dataset. Raise a UserError if it is not one of images with labelled factors."""
+    """Load a dataset. Raise a UserError if it does not consist of images with labelled factors."""
     source = load_data(data, quiet=quiet)
     if len(source.shape) != 3 or not source.names:
         reject("The data must be images with labelled factors.", source.name, "Choose other data.")
@@ -208,7 +208,7 @@ def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
 
 
 def draw_curves(axes: Axes, table: DataFrame, column: str, style: plots.Style, name: str) -> None:
-    """Draw each seed as a thin line and their median as a thick line."""
+    """Draw each seed as a thin line and the median over seeds as a thick line."""
     for _, part in table.groupby("seed"):
         axes.plot(part["capacity"], part[column], color=style["color"], linewidth=0.6, alpha=0.5)
     median = table.groupby("capacity")[column].median()

@@ -28,7 +28,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--score", action="store_true", help="compute missing scores first")
     pairs = "whether tests compare runs with the same seed in pairs [yes, if folders share at least 6 seeds]"
-    settings = "compare the runs of different values of a setting, such as method or beta; one folder is then enough"
+    settings = "compare runs with different values of a setting, such as method or beta; one folder is then enough"
     parser.add_argument("--between", metavar="SETTING,...", help=settings)
     parser.add_argument("--paired", action=argparse.BooleanOptionalAction, help=pairs)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Rotate and shift each image of a dataset by a fixed random amount, which becomes a label."""
+"""Rotate and shift each image of a dataset by fixed random amounts. The amounts become labels."""
 
 from __future__ import annotations
 
