@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_module(module: str, name: str) -> Any:
-    """Import a module of the package. If it needs torch, which is not installed, raise a UserError that says so."""
+    """Import a module of the package. If it needs torch and torch is not installed, raise a UserError that says so."""
     try:
         return importlib.import_module(f"unbraid.{module}")
     except ModuleNotFoundError as error:

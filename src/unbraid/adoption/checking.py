@@ -67,7 +67,7 @@ def _call(part: torch.nn.Module, x: Tensor, what: str, advice: str) -> Tensor:
         output: Tensor = part(x)
     except UserError:
         raise
-    except Exception as error:  # the model is the user's own
+    except Exception as error:  # a user's model may raise errors of any type
         raise UserError(
             f"{what} of the model must accept a batch of the shape {tuple(x.shape)}. Got an error instead: "
             f"{_reason(error).rstrip('.')}. {advice}"

@@ -179,7 +179,7 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
     actual = list(found.values()) if isinstance(found, dict) else [found]
     try:
         expected = onnx_runner(model.SerializeToString(), module.input)(x)
-    except Exception as error:  # a limit of the evaluator
+    except Exception as error:  # the evaluator does not support all models
         raise UserError(
             f"{path} must be a model that can be run, so that its outputs can be checked. {remedy()}"
         ) from error

@@ -41,8 +41,8 @@ class Alignment:
         steps: Size of a grid cell along each factor, in grid steps. The change of the images is measured over one cell.
         gram: J^T J in each grid cell, (places, k, k), where J is the change of the images per standard deviation of
             each factor.
-        place_scores: The score in each grid cell, (places,). For two versions of a dataset, `alignment` uses the same
-            cells if it is called with the same seed.
+        place_scores: The score in each grid cell, (places,). With the same seed, `alignment` uses the same
+            cells for two versions of a dataset, so their scores can be compared cell by cell.
     """
 
     data: str
@@ -220,7 +220,7 @@ def cell_corners(k: int) -> Array:
     """Return the corners of a cell at which images are evaluated, as rows of +1 and -1, (corners, k).
 
     The columns are orthogonal to each other, to the constant 1 and to products of two columns. They are columns of a
-    Hadamard matrix, stacked on their negatives. The number of corners is less than 4k, whereas a cell has 2^k corners.
+    Hadamard matrix, stacked on their negatives. Fewer than 4k of the 2^k corners of a cell are returned.
     """
     hadamard = np.ones((1, 1))
     while len(hadamard) < k:

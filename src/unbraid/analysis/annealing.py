@@ -59,8 +59,9 @@ def growth(
 
     Three quantities are recorded: the capacity C after t steps, the KL, and the mutual information I of each factor
     :math:`v_j` with its most informative latent :math:`c_i` (see
-    `unbraid.scoring.code_statistics.information_per_factor`). T is the setting `iteration_threshold` of the method.
-    Runs are trained exactly as `train` would train them. Nothing is written to disk.
+    `unbraid.scoring.code_statistics.information_per_factor`). :math:`C_{max}` and T are the settings `c_max` and
+    `iteration_threshold` of the method. Runs are trained exactly as `train` would train them. Nothing is written to
+    disk.
 
     The input of the encoder is images, as in AnnealedVAE. `utilisation` makes figure 3 of the paper, in which the input
     of the encoder is the factors.

@@ -1,4 +1,4 @@
-"""Correlate the ranks of runs by different metrics, by unsupervised scores, and by accuracy in downstream tasks."""
+"""Rank correlations, over runs, between metrics, unsupervised scores and accuracies in downstream tasks."""
 
 from __future__ import annotations
 

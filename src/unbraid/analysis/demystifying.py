@@ -69,8 +69,8 @@ def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     r"""Remove over-pruned runs from a results table, and count them per dataset and method.
 
     A latent is active if its posterior is narrower than the prior, :math:`E_x[\sigma^2(x)] < 0.8`. A run is over-pruned
-    if it has fewer active latents (column `active.units`) than the data have factors (column `active.factors`), because
-    it cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
+    if it has fewer active latents (column `active.units`) than the data have factors (column `active.factors`). Such a
+    run cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
     runs are removed as well.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822. The threshold of 0.8 is given in the main paper. The captions of

@@ -1,4 +1,4 @@
-"""Compare folders of runs: which settings differ, the scores over seeds, and which differences are significant.
+"""Compare folders of runs: the settings that differ, the scores over seeds, and the significant differences.
 
 With --codes, compare the codes of single runs instead: all runs of one folder in pairs, or each run of the first folder
 with each run of the second.

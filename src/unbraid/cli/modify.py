@@ -48,8 +48,8 @@ def add_arguments(parser: Parser) -> None:
         help="number of entangling and of disentangling encoder-decoder pairs [4 for Shapes3D, 1 for other data]",
     )
     rotations = (
-        "pairs of factors that the entangling pairs mix: the two factors of closest strength (closest), random pairs "
-        "(random), or names such as x:y,scale:orientation [closest]"
+        "planes of two factors to rotate: closest (the two factors with the most similar strengths), random, or names, "
+        "such as x:y,scale:orientation [closest]"
     )
     add("--rotations", default="closest", help=rotations)
     add(

@@ -57,9 +57,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
     count = "with --extremes: number of best runs and of worst runs of each dataset and method [1]"
     parser.add_argument("--count", type=whole_number(1, 100), default=1, help=count)
-    sheet = (
-        "draw all runs in this file; with --pair and --extremes, latents that fall as their factor rises are flipped"
-    )
+    sheet = "draw all runs in this file; with --pair and --extremes, a latent that falls as its factor rises is flipped"
     parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_trust_and_root(parser)
