@@ -89,7 +89,10 @@ def add_recipe(parser: Parser) -> None:
     add("--rounds", type=whole_number(1), help=f"{rounds} {values('rounds')}")
     warm = "fraction of the steps, at the beginning, in which only the decoders are trained"
     add("--warm", type=finite_number(low=0), help=f"{warm} {values('warm')}")
-    objective = "minimise the difference of the errors of entangling and disentangling pairs, or their log_ratio"
+    objective = (
+        "what is minimised: difference (the error of entangling pairs minus that of disentangling pairs) or log_ratio "
+        "(the same difference between the logarithms of the errors)"
+    )
     add("--objective", choices=CHOICES["objective"], help=f"{objective} {values('objective')}")
     normalise = "whether the manipulation is normalised over the batch"
     add("--normalise", action=BooleanOptionalAction, help=f"{normalise} {values('normalise')}")
