@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 # By default, OpenMP threads spin while they wait. If other programs run on the machine, this makes training up to 50
-# times slower. OpenMP reads this variable when torch is loaded, so the variable must be set before that. A value that
-# the user has set is kept.
+# times slower. The variable OMP_WAIT_POLICY changes this. OpenMP reads it when torch is loaded, so it must be set
+# before that. A value that the user has set is kept.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_module(module: str, name: str) -> Any:
-    """Import a module of the package. If it needs torch, which is not installed, raise a UserError that says so."""
+    """Import a module of the package. If it needs torch and torch is not installed, raise a UserError that says so."""
     try:
         return importlib.import_module(f"unbraid.{module}")
     except ModuleNotFoundError as error:

@@ -62,16 +62,17 @@ def adopt(
         data: The data to encode, in one of the forms that `train` accepts.
         name: The name of the model. Tables and pictures show it in place of the name of a method.
         out: The folder of runs to which the run is added. By default the run is not stored.
-        pixels: The values of black and white pixels in the images of the model, such as (-1, 1).
+        pixels: The values of black and of white in the images that the model takes and returns, such as (-1, 1).
         logits: Whether the decoder returns logits of pixels, to which a sigmoid must be applied.
         second: What the second output is if the encoder returns a pair: "logvar", "variance", "std", or "other".
         latents: The number of latents. It is needed only if the encoder returns one tensor (n, 2 d) of means and log
             variances.
-        seed: The seed with which the model was trained, if it is known. Statistical tests compare models of several
-            seeds.
-        settings: Hyperparameters of the model that tables show, by name.
+        seed: The seed with which the model was trained, if it is known. Statistical tests need several models that
+            were trained with different seeds.
+        settings: Hyperparameters of the model, by name. They are shown in tables.
         trust: Whether the program in a TorchScript or torch.export file may be run.
-        save_data: Whether to store data that were passed as arrays in the folder of the run.
+        save_data: Whether to store the data in the folder `out`. This is for data that were passed as arrays or as a
+            torch dataset.
         quiet: Whether to hide the progress of loading the data.
 
     Returns:
@@ -117,7 +118,7 @@ def _copied(model: Any) -> Any:
 
 
 def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
-    """Warn if a folder already has the same model under another seed, name or setting."""
+    """Warn if a folder already has the same model with another seed, name or setting."""
     for other in find_runs(out) if out.is_dir() else []:
         same = isinstance(other.spec, AdoptedSpec) and other.spec.model == spec.model and other.spec.data == spec.data
         if same and other.spec.id != spec.id:

@@ -62,12 +62,12 @@ def check_model(parts: ModelParts, options: ModelOptions, data: FactorData) -> C
 
 
 def _call(part: torch.nn.Module, x: Tensor, what: str, advice: str) -> Tensor:
-    """Return the output of a part. Raise a UserError if it raises an error."""
+    """Return the output of a part of the model. Raise a UserError if the part raises an error."""
     try:
         output: Tensor = part(x)
     except UserError:
         raise
-    except Exception as error:  # the model is the user's own
+    except Exception as error:  # a user's model may raise errors of any type
         raise UserError(
             f"{what} of the model must accept a batch of the shape {tuple(x.shape)}. Got an error instead: "
             f"{_reason(error).rstrip('.')}. {advice}"
@@ -76,13 +76,13 @@ def _call(part: torch.nn.Module, x: Tensor, what: str, advice: str) -> Tensor:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of an error message that names the cause. TorchScript puts it last, below a traceback."""
+    """Return the line of an error message that names the cause. It is the last line for TorchScript, else the first."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1] if "TorchScript" in lines[0] else lines[0]
 
 
 def _code_shape(encoder: EncoderPart, latents: int) -> list[int]:
-    """Return the shape of the codes of one example, with which the decoder is called."""
+    """Return the shape that the codes of one example must have as input of the decoder."""
     shape = list(encoder.code_shape)
     return shape if math.prod(shape) == latents else [latents]
 

@@ -61,7 +61,7 @@ def _open_pair(files: tuple[Any, ...] | list[Any], trust: bool) -> GivenModel:
 
 
 def _open_text(text: str, trust: bool) -> GivenModel:
-    """Return the model of a file or of a function."""
+    """Return the model in a file, or the model that a function returns."""
     path, suffix = expand_user(text), Path(text).suffix.lower()
     if suffix not in SUFFIXES and ":" in text:
         return _open_code(text)

@@ -22,7 +22,10 @@ from unbraid.nets.onnx_runner import onnx_runner
 MAX_BYTES = 2 * 1024**3
 TOLERANCE = 1e-4
 PLAIN_INPUTS = {"Resize": (1, 2), "Pad": (2,)}
-"""Inputs that must be known as numbers when a model is traced, by operation: scales, and the value of padding."""
+"""The indices of the inputs of an operation that must be known as numbers when a model is traced.
+
+For Resize, these inputs are the region and the scales. For Pad, it is the value of the padding.
+"""
 
 
 class OnnxModule(nn.Module):
@@ -43,7 +46,7 @@ class OnnxModule(nn.Module):
             raise UserError(f"The ONNX model must have one input. Got {len(inputs)} instead: {', '.join(inputs)}.")
         self.input, self.outputs = inputs[0], [value.name for value in graph.output]
         dims = next(value for value in graph.input if value.name == self.input).type.tensor_type.shape.dim
-        self.sizes = tuple(dim.dim_value for dim in dims)  # of a batch; 0 is unknown
+        self.sizes = tuple(dim.dim_value for dim in dims)  # shape of a batch, where 0 means unknown
         self.steps = [
             (OPERATIONS[node.op_type], list(node.input), list(node.output), _attributes(node, plain))
             for node in graph.node
@@ -71,14 +74,14 @@ class OnnxModule(nn.Module):
 
 
 def _plain(value: Tensor, needed: bool) -> Any:
-    """Return a tensor as numbers if they are `needed` as such, or if it is a vector of whole numbers."""
+    """Return a tensor as Python numbers if `needed` is true. Otherwise see `plain_integers`."""
     return value.tolist() if needed else plain_integers(value)
 
 
 def _attributes(node: Any, plain: set[str]) -> Attributes:
     """Return the attributes of a node by name.
 
-    Tensors become PyTorch tensors, or lists of numbers if the node is a constant that is one of the `plain` inputs.
+    Tensors are converted by `_plain`. Their numbers are needed if the node is a constant whose output is in `plain`.
     """
     import onnx
 
@@ -135,7 +138,7 @@ def load_external_weights(model: Any, path: Path) -> None:
     """Read the weights of a model that lie in other files, such as ``model.onnx.data``, into the model.
 
     PyTorch writes such a file by default. Only files in the folder of the model are read, so that a model of unknown
-    origin cannot read others.
+    origin cannot read any other file.
 
     Raises:
         UserError: If a file is missing or lies elsewhere, or if the weights are too large.
@@ -157,7 +160,7 @@ def load_external_weights(model: Any, path: Path) -> None:
 
 
 def remedy() -> str:
-    """Return what to do if a model cannot be run."""
+    """Return advice for the case that the model cannot be run."""
     if importlib.util.find_spec("onnxruntime") is None:
         return "The evaluator of onnx cannot run it. Install onnxruntime, which can run more: pip install onnxruntime"
     return "onnxruntime cannot run it. Check the file with onnx.checker, and export the model again."
@@ -176,7 +179,7 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
     actual = list(found.values()) if isinstance(found, dict) else [found]
     try:
         expected = onnx_runner(model.SerializeToString(), module.input)(x)
-    except Exception as error:  # a limit of the evaluator
+    except Exception as error:  # the evaluator does not support all models
         raise UserError(
             f"{path} must be a model that can be run, so that its outputs can be checked. {remedy()}"
         ) from error

@@ -1,7 +1,7 @@
 """PyTorch implementations of the ONNX operations that networks commonly use.
 
-Each function takes the attributes of a node and its inputs. Shapes, and other whole numbers in vectors or scalars, are
-Python lists and numbers instead of tensors, so that the batch size can stay unknown when the network is traced.
+Each function takes the attributes of a node and its inputs. Shapes and other integers are passed as Python numbers or
+lists of numbers instead of tensors. The batch size can therefore stay unknown while the network is traced.
 
 Reference: https://onnx.ai/onnx/operators/
 """
@@ -21,7 +21,8 @@ from unbraid.errors import UserError
 Attributes = dict[str, Any]
 Operation = Callable[..., Any]
 Shape = Sequence[Any]
-"""Whole numbers, which may be unknown sizes while a network is traced."""
+"""Integers. While a network is traced, they may be symbols for unknown sizes."""
+# PyTorch types by the numbers that stand for them in ONNX.
 FLOATS = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
 INTEGERS = {2: torch.uint8, 3: torch.int8, 6: torch.int32, 7: torch.int64, 9: torch.bool}
 
@@ -217,7 +218,7 @@ def _cast(a: Attributes, x: Any) -> Any:
 
 
 def _arithmetic(function: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any] | None = None) -> Operation:
-    """Return an operation on two values. For whole numbers instead of tensors, `whole` is used if it is given."""
+    """Return an operation that applies `function` to tensors, and `whole` (if it is given) to Python integers."""
 
     def compute(a: Attributes, x: Any, y: Any) -> Any:
         if isinstance(x, Tensor) or isinstance(y, Tensor):

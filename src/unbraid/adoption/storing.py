@@ -71,7 +71,7 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
         if must_be_stored:
             warn_user(
                 f"{reason} The run therefore stores the name of the function {name}, whose code is run when the run is "
-                "loaded. Commands need --trust for it (trust=True)."
+                "loaded. Commands that load the run need --trust (in Python, trust=True)."
             )
         return AdoptedModel(model, model.content, tensors, model_digest(model.content, tensors), as_code=True)
     digest = model_digest(model.content, {**tensors, "codes": model.z.cpu()}) if tensors else output_digest(model.z)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
 
 PLACES = 256  # default number of grid cells
-REACH = 0.3  # about the posterior standard deviation of an active latent, relative to that of the prior
+# Default size of a grid cell, in standard deviations of each factor. This is about the standard deviation of the
+# posterior of an active latent, relative to that of the prior.
+REACH = 0.3
 CHUNK = 16  # number of grid cells whose images are in memory at the same time
 ROUNDING = 1e-5  # directions with a smaller cosine are treated as orthogonal
 DRAWS = 4000  # number of random rotations from which the chance level is estimated
@@ -39,8 +41,8 @@ class Alignment:
         steps: Size of a grid cell along each factor, in grid steps. The change of the images is measured over one cell.
         gram: J^T J in each grid cell, (places, k, k), where J is the change of the images per standard deviation of
             each factor.
-        place_scores: The score in each grid cell, (places,). For two versions of a dataset, `alignment` uses the same
-            cells if it is called with the same seed.
+        place_scores: The score in each grid cell, (places,). With the same seed, `alignment` uses the same
+            cells for two versions of a dataset, so their scores can be compared cell by cell.
     """
 
     data: str
@@ -152,11 +154,13 @@ def alignment(
     .. math:: J = U \Sigma V^T, \quad \text{score} = 1 - \frac{E \min_P \|V - P\|_F}{E_{V' \text{random}}
         \min_P \|V' - P\|_F}
 
-    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. P
-    ranges over signed permutations. The score is based on the distance to orthogonality (see `orthogonality`), computed
-    for the process that generates the data instead of a decoder. The latents of a VAE follow local principal axes. A
-    VAE therefore finds factors whose image changes are orthogonal and differ in strength. It mixes two factors that
-    change images in similar directions or equally strongly.
+    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. The
+    columns of V in the singular value decomposition of J are the local principal axes. The first mean E is over cells
+    of the factor grid, and V' is a random rotation. P ranges over signed permutations. The score is based on the
+    distance to orthogonality (see `orthogonality`), computed for the process that generates the data instead of a
+    decoder. The latents of a VAE follow local principal axes. A VAE therefore finds factors whose image changes are
+    orthogonal and differ in strength. It mixes two factors that change images in similar directions or equally
+    strongly.
 
     In each of `places` random cells of the factor grid, J is fitted to the images at the corners of the cell. The
     corners are chosen such that neither pixel noise nor interactions between two factors make the estimated changes of
@@ -216,7 +220,7 @@ def cell_corners(k: int) -> Array:
     """Return the corners of a cell at which images are evaluated, as rows of +1 and -1, (corners, k).
 
     The columns are orthogonal to each other, to the constant 1 and to products of two columns. They are columns of a
-    Hadamard matrix, stacked on their negatives. The number of corners is less than 4k, whereas a cell has 2^k corners.
+    Hadamard matrix, stacked on their negatives. Fewer than 4k of the 2^k corners of a cell are returned.
     """
     hadamard = np.ones((1, 1))
     while len(hadamard) < k:

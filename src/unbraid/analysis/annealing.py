@@ -59,8 +59,9 @@ def growth(
 
     Three quantities are recorded: the capacity C after t steps, the KL, and the mutual information I of each factor
     :math:`v_j` with its most informative latent :math:`c_i` (see
-    `unbraid.scoring.code_statistics.information_per_factor`). T is the setting `iteration_threshold` of the method.
-    Runs are trained exactly as `train` would train them. Nothing is written to disk.
+    `unbraid.scoring.code_statistics.information_per_factor`). :math:`C_{max}` and T are the settings `c_max` and
+    `iteration_threshold` of the method. Runs are trained exactly as `train` would train them. Nothing is written to
+    disk.
 
     The input of the encoder is images, as in AnnealedVAE. `utilisation` makes figure 3 of the paper, in which the input
     of the encoder is the factors.
@@ -109,7 +110,7 @@ def recorded_steps(steps: int, moments: int) -> list[int]:
 
 
 def load_labelled_images(data: str | FactorData, quiet: bool) -> FactorData:
-    """Load a dataset. Raise a UserError if it is not one of images with labelled factors."""
+    """Load a dataset. Raise a UserError if it does not consist of images with labelled factors."""
     source = load_data(data, quiet=quiet)
     if len(source.shape) != 3 or not source.names:
         reject("The data must be images with labelled factors.", source.name, "Choose other data.")
@@ -208,7 +209,7 @@ def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
 
 
 def draw_curves(axes: Axes, table: DataFrame, column: str, style: plots.Style, name: str) -> None:
-    """Draw each seed as a thin line and their median as a thick line."""
+    """Draw each seed as a thin line and the median over seeds as a thick line."""
     for _, part in table.groupby("seed"):
         axes.plot(part["capacity"], part[column], color=style["color"], linewidth=0.6, alpha=0.5)
     median = table.groupby("capacity")[column].median()

@@ -57,7 +57,7 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     rows = rows[rows["method"] == METHOD]
     if rows["strength"].nunique() < 2 or rows["seed"].nunique() < 2:
         got = f"{rows['strength'].nunique()} strengths and {rows['seed'].nunique()} seeds"
-        remedy = f"Train {METHOD} with more of them."
+        remedy = f"Train {METHOD} with more strengths or seeds."
         reject(f"Runs of {METHOD} must have at least 2 strengths and 2 seeds.", got, remedy)
     by = ["data", "level", "strength"]
     parts = [quartiles(rows, column, by).assign(quantity=name) for name, column in quantities.items()]

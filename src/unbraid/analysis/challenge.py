@@ -40,16 +40,16 @@ def challenge(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     steps of the random walk, and the weight :math:`\beta`. Runs that have the same values of all four differ in the
     seed only. The final KL is also summarised, which shows whether the capacity was reached.
 
-    Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge, table 1. The report does not give the scores of
-    its settings.
+    Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge, table 1. The report lists the settings
+    without their scores.
 
     Args:
         table: A results table with one row per run.
         metrics: Names of metrics. By default those of the six metrics of Locatello et al. (2019) that are in the table.
 
     Returns:
-        A result whose table has one row per dataset, setting (`d`, `C_max`, `L`, `beta`) and quantity: `runs`, and the
-        `low` quartile, `median` and `high` quartile over seeds.
+        A result whose table has one row per dataset, quantity and combination of the settings `d`, `C_max`, `L` and
+        `beta`. Its other columns are `runs`, and the `low` quartile, `median` and `high` quartile over seeds.
 
     Raises:
         UserError: If there are no scores or no runs of diffusion VAEs.
@@ -68,7 +68,7 @@ def challenge(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def add_settings(runs: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """Check the runs and return their keys, the given columns and the columns of `SETTINGS`."""
+    """Check the runs and return the columns of `KEYS`, the given columns and the columns of `SETTINGS`."""
     check_columns(runs, ["latents", "setting.space", *list(SETTINGS.values())[1:]])
     pairs = zip(runs["setting.space"], runs["latents"], strict=True)
     dimensions = Series([DIMENSIONS[space](latents) for space, latents in pairs])

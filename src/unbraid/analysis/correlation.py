@@ -1,4 +1,4 @@
-"""Correlate the ranks of runs by different metrics, by unsupervised scores, and by accuracy in downstream tasks."""
+"""Rank correlations, over runs, between metrics, unsupervised scores and accuracies in downstream tasks."""
 
 from __future__ import annotations
 
@@ -135,9 +135,10 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 def correlate_with_metrics(
     table: DataFrame, given: dict[str, str], metrics: Sequence[str] | None, remedy: str
 ) -> tuple[DataFrame, Figure]:
-    """Return the rank correlations of those of the given columns that have values with metrics, and their heat maps.
+    """Return a table of the rank correlations between the given columns and metrics, and a figure of the table.
 
-    Raise a UserError, which ends with `remedy`, if none of the given columns has values.
+    `given` maps names to columns. Columns without values are left out. If none has values, raise a UserError whose
+    message ends with `remedy`.
     """
     rows = columns_with_values(table, given)
     if not rows:

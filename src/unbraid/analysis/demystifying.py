@@ -30,7 +30,7 @@ from unbraid.scoring.permutation import p_value
 
 VARIANTS = ("original", "modified", "noise")
 COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
-PRIMARY = 1  # the level at which the strengths are those in the tables of the paper
+PRIMARY = 1  # level (index in the sweep over strengths) of the strengths in the tables of the paper
 # These methods do not prune latents.
 NO_NORMAL_POSTERIOR = (
     "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp", "diffusion_vae", "s_vae",
@@ -39,7 +39,7 @@ NO_NORMAL_POSTERIOR = (
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
     "MIG": "mig.discrete_mig",
-    "DCI": "dci.disentanglement",  # from mean importances, with which the scores agree with the tables of the paper
+    "DCI": "dci.disentanglement",  # with the importances "mean", because these scores agree with the paper
     "DCI, per tree": "dci.disentanglement_per_tree",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
@@ -69,8 +69,8 @@ def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     r"""Remove over-pruned runs from a results table, and count them per dataset and method.
 
     A latent is active if its posterior is narrower than the prior, :math:`E_x[\sigma^2(x)] < 0.8`. A run is over-pruned
-    if it has fewer active latents (column `active.units`) than the data have factors (column `active.factors`), because
-    it cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
+    if it has fewer active latents (column `active.units`) than the data have factors (column `active.factors`). Such a
+    run cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
     runs are removed as well.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822. The threshold of 0.8 is given in the main paper. The captions of
@@ -125,8 +125,8 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
     score on the original images minus the mean score on the modified or noisy images. Its standard error is
     :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}`, with the sample standard deviations s and the numbers n of runs on the two
     kinds of images. Its p-value is that of a two-sided permutation test. Only runs at the primary strength of a method
-    are used. The primary strength is that of level 1, or of the lowest level if there is no level 1. Over-pruned runs
-    are left out (see `discard_over_pruned`).
+    are used. A level is the position of a strength in the sweep. The primary strength is that of level 1, or of the
+    lowest level if there is no level 1. Over-pruned runs are left out (see `discard_over_pruned`).
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, table 1, and tables 2 to 4 of its supplement.
 
@@ -153,8 +153,8 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
 def available_scores(table: DataFrame, metrics: Sequence[str] | None = None) -> dict[str, str]:
     """Return the columns of `SCORES` that have values in the table, by display name.
 
-    If metrics are given, return the columns of these metrics instead. Raise a UserError if no column of `SCORES` or of
-    a given metric has values.
+    If metrics are given, return the columns of these metrics instead. Raise a UserError if no column of `SCORES` has
+    values, or if no column of one of the given metrics has values.
     """
     chosen = [SCORES] if metrics is None else [metric_columns(metric) for metric in metrics]
     found = [columns_with_values(table, columns) for columns in chosen]
@@ -198,7 +198,7 @@ def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
 
 
 def _check_rows(part: DataFrame, wanted: list[str]) -> DataFrame:
-    """Check and return the rows of one dataset in all variants, which must have the same strengths."""
+    """Check and return the rows of one dataset. Each level of a method must have the same strength in all variants."""
     *columns, base, variant, pruned = wanted
     check_strengths(part, str(part[base].iloc[0]))
     added = {name: part[name].to_numpy() for name in (base, variant, pruned)}
@@ -306,7 +306,7 @@ def draw_manipulated(rows: DataFrame, columns: dict[str, str]) -> Figure:
 
 
 def draw_variant_legend(figure: Figure, drawn: Sequence[str]) -> None:
-    """Draw the legend of the variants of a dataset that are drawn."""
+    """Draw a legend with the variants of a dataset that the figure shows."""
     plots.draw_legend(figure, {name: {"color": COLOURS[name], "marker": "o"} for name in VARIANTS if name in drawn})
 
 

@@ -68,7 +68,10 @@ def group_effect(table: DataFrame, by: list[str], scale: float, rng: np.random.G
 
 
 def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Return scores that need labels: metrics, gaps of each factor whose mean is the MIG, and downstream accuracies."""
+    """Return scores that need labels: metrics, the gap of each factor, and downstream accuracies.
+
+    The mean of the gaps is the MIG.
+    """
     noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER_METRICS)}
     scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER_METRICS}
     scores |= {f"gaps.{name}": 0.4 * (i + 1) * scores[headline("mig")] for i, name in enumerate(FACTORS)}

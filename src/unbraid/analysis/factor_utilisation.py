@@ -1,4 +1,4 @@
-"""Train a decoder whose input is the factors, and measure how much capacity each factor gets as the capacity grows."""
+"""Train a decoder whose input is the factors, and measure how the factors share a growing capacity."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def utilisation(
 
     The input of the encoder q(z|f) is the factors f of an image x. Each latent is one factor, multiplied by a learned
     scale, plus Gaussian noise of a learned strength. The network can therefore choose only how much of the capacity C
-    each factor gets, and the KL of a latent is the capacity of its factor. `growth` follows an AnnealedVAE instead,
+    each factor gets. This amount is the KL of the latent of the factor. `growth` follows an AnnealedVAE instead,
     whose encoder takes images.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 4.3 and figure 3.

@@ -141,7 +141,7 @@ def check_beta_s2(beta_s2: float) -> None:
 
 
 def expected_loss(model: LinearModel, covariance: Any, beta_s2: float) -> float:
-    r"""Compute the objective of a linear beta-VAE, averaged over data and noise, times s^2 and without constant terms.
+    r"""Compute s^2 times the objective of a linear beta-VAE, averaged over data and noise, without constant terms.
 
     .. math:: \tfrac12 \mathrm{tr}\big((I - WE) C (I - WE)^T\big) + \tfrac12 \sum_j S_j |w_j|^2
         + \tfrac{\beta s^2}{2} \sum_j \big((E C E^T)_{jj} + S_j - \log S_j - 1\big)

@@ -153,7 +153,7 @@ def manipulated_strengths(table: DataFrame, metrics: Sequence[str] | None = None
     """Show whether a different regularisation strength compensates for the loss on modified images.
 
     The table and the figure contain the scores at all levels of the sweep over strengths. In the study
-    `demystifying2021`, the levels are 0.75, 1, 1.25, 1.5, 1.75 and 2 times the primary strength.
+    `demystifying2021`, the strengths of levels 0 to 5 are 0.75, 1, 1.25, 1.5, 1.75 and 2 times the primary strength.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 4 to 6.
 
@@ -202,9 +202,9 @@ def count_compensated(rows: DataFrame, variant: str) -> str:
 
 
 def draw_strengths(summary: DataFrame) -> Figure:
-    """Draw one block of axes per score, with one row per method and one column per dataset, and mean scores by level.
+    """Draw one block of axes per score, with one row per method and one column per dataset.
 
-    The bands extend one standard deviation above and below the mean.
+    The axes show the mean score at each level. The bands extend one standard deviation above and below the mean.
     """
 
     def draw_lines(axes: Axes, part: DataFrame) -> None:

@@ -111,7 +111,7 @@ def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> RandomDistance
 
 
 def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE_DEVIATION) -> PolarisedRegime:
-    r"""Measure whether a VAE is in the polarised regime, in which each latent is either active or equal to the prior.
+    r"""Measure whether a VAE is in the polarised regime: each latent is active, or its posterior equals the prior.
 
     .. math:: KL_\approx = \tfrac12 \sum_{j\ \text{active}} (\mu_j^2 - \log \sigma_j^2 - 1), \quad
         \Delta_{KL} = |KL - KL_\approx| / KL

@@ -123,7 +123,7 @@ def losses_text(summary: DataFrame, columns: dict[str, str]) -> str:
 
 
 def seeds_text(summary: DataFrame) -> str:
-    """Say over how many seeds the medians are."""
+    """Say from how many seeds the medians are computed."""
     low, high = int(summary["runs"].min()), int(summary["runs"].max())
     seeds = str(low) if low == high else f"{low} to {high}"
     return f"Medians are over {seeds} seeds."

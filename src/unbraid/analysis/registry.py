@@ -36,8 +36,8 @@ class Analysis:
 
     Attributes:
         question: The question.
-        run: The function from a results table to a result. If it has a parameter `metrics`, it analyses these metrics.
-            If it has a parameter `folder`, it also reads the folder of the runs.
+        run: The function that takes a results table and returns a result. It may have a parameter `metrics`, the names
+            of the metrics to analyse, and a parameter `folder`, the folder of the runs.
     """
 
     question: str
@@ -46,7 +46,7 @@ class Analysis:
     def answer(
         self, table: DataFrame, metrics: Sequence[str] | None = None, folder: str | Path | None = None
     ) -> Result:
-        """Run the analysis, with the given metrics and the folder of the runs if it has such parameters."""
+        """Run the analysis. `metrics` and `folder` are passed to its function only if the function takes them."""
         given = {"metrics": metrics, "folder": folder}
         parameters = inspect.signature(self.run).parameters
         return self.run(table, **{name: value for name, value in given.items() if name in parameters})
@@ -100,7 +100,7 @@ def analyse(
             table.
         out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
         on_skip: A function that is called with the name of each skipped analysis and the reason. By default a warning
-            is issued. Analyses in `names` are not skipped but raise an error.
+            is issued. If `names` is given, no analysis is skipped: one that cannot be run raises an error.
 
     Returns:
         The result of each analysis by name, in the order of `names` or of `ANALYSES`.

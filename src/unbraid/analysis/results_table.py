@@ -20,7 +20,8 @@ from unbraid.runtime.embedding import image_tag
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 KEYS = ("run", "data", "method", "strength", "level", "seed")
-SETTING = ["method", "level"]  # columns that identify a setting on one dataset (strengths may differ between datasets)
+# Columns that identify a setting on one dataset. The same level may have different strengths on different datasets.
+SETTING = ["method", "level"]
 # The minimum for a rank correlation. With 10 runs, 1 in 15 correlations of unrelated scores exceeds 0.6 in absolute
 # value.
 MIN_RUNS = 10
@@ -92,16 +93,17 @@ def score_columns(table: DataFrame, metrics: Sequence[str] | None = None, minimu
 
 
 def columns_with_values(table: DataFrame, columns: dict[str, str]) -> dict[str, str]:
-    """Return those of the columns that are in the table and have at least one value."""
+    """Return the entries of `columns` whose column is in the table and has at least one value."""
     return {name: column for name, column in columns.items() if column in table and table[column].notna().any()}
 
 
 def scored_rows(
     table: DataFrame, metrics: Sequence[str] | None, minimum: int = 2, datasets: int = 1
 ) -> tuple[DataFrame, dict[str, str]]:
-    """Return the rows of runs with at least 2 seeds, and the columns of their scores (see `score_columns`).
+    """Return the rows of a table (see `check_table`) and the columns of its scores (see `score_columns`).
 
-    Raise the errors of `check_table` and `check_enough_runs`.
+    Raise a UserError if the table has fewer than 2 seeds or `datasets` datasets, or for the reasons given in
+    `check_enough_runs`.
     """
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2, datasets=datasets)
@@ -110,7 +112,7 @@ def scored_rows(
 
 
 def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
-    """Check a table and return its keys and the given columns, with NaN in place of values that are not finite.
+    """Check a table and return the columns of `KEYS` and the given columns, with NaN in place of infinite values.
 
     Variants become methods of their own (see `name_variants`). Raise a UserError if columns are missing, a run occurs
     twice, or there are fewer than `seeds` seeds or `datasets` datasets.
@@ -147,7 +149,7 @@ def base_methods(methods: Series) -> Series:
 
 
 def check_columns(table: DataFrame, columns: Iterable[str] = ()) -> list[str]:
-    """Return the names of the keys and the given columns.
+    """Return the names of the columns of `KEYS` and of the given columns.
 
     Raise a UserError if one of them is missing, or if the table has no rows.
     """

@@ -275,7 +275,10 @@ def collapse(
 
 
 def headline_score(metric: str, codes: Array, factors: Any, seed: int) -> float:
-    """Return the headline score of a metric. Two thirds of the rows are used for fitting and one third for testing."""
+    """Return the headline score of a metric.
+
+    Metrics with a test sample are fitted to two thirds of the rows and tested on one third. Other metrics use all rows.
+    """
     rows = Rows.sample_disjoint(codes, factors, 2 * len(codes), len(codes), seed)
     return float(rows.score([metric], seed).values_or_raise()[metric][TRAITS[metric].headline])
 

@@ -60,7 +60,7 @@ def stochastic_loss(rotation: Any, covariance: Any, noise: Any) -> float:
 def best_noise(rotation: Any, covariance: Any, log_noise: float) -> Array:
     r"""Return the noise variances with the smallest loss, for given axes and a given sum of log e_j^2.
 
-    The sum c of log e_j^2 is the argument `log_noise`. It represents the KL.
+    The sum c of log e_j^2 is the argument `log_noise`. It is fixed, as a substitute for a fixed KL.
 
     .. math:: e_j^2 = \exp\big((c + \textstyle\sum_k \log d_k) / n\big) / d_j, \quad d_j = (U C U^T)_{jj}
 
@@ -78,7 +78,8 @@ def trace_bound(covariance: Any, log_noise: float) -> float:
         \quad \sum_j \log e_j^2 = c
 
     Here U is a rotation of the latents and e_j^2 the noise variance of latent j. The minimum is attained if and only if
-    U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2 represents the KL.
+    U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2 is fixed,
+    as a substitute for a fixed KL.
 
     Deviation from the paper: Eq. (8) of the supplement bounds the loss for fixed noise variances. That bound is in
     general not attained (see `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a
@@ -125,8 +126,9 @@ def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
 def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) -> Descent:
     r"""Minimise the stochastic loss over rotation and noise by gradient descent from a random rotation.
 
-    With the best noise, the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, so the best rotation minimises
-    :math:`\sum_j \log d_j`. Each step goes against the gradient of this sum on the group of rotations, which is
+    With the best noise (see `best_noise`), the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, where
+    :math:`d_j = (U C U^T)_{jj}`. The best rotation U therefore minimises :math:`\sum_j \log d_j`. Each
+    step goes against the gradient of this sum on the group of rotations, which is
     :math:`A_{jk} = B_{jk} (1 / d_j - 1 / d_k)` with B = U C U^T. The step size is halved until the sum does not
     increase. Eigenvectors are not used, so the result can be checked against them.
     """
@@ -154,7 +156,7 @@ def best_scale(values: Any) -> float:
 
     .. math:: \arg\min_c \sum_i \big(c^2 x_i^2 - \log(c^2 y_i^2)\big) = \sqrt{n / \textstyle\sum_i x_i^2}
 
-    The :math:`x_i` are the means. The result does not depend on the noise :math:`y_i`. The scaled means have a mean
+    The :math:`x_i` are the n means. The result does not depend on the noise :math:`y_i`. The scaled means have a mean
     square of 1.
 
     Deviation from the paper: Lemma 1 of the supplement has :math:`\sqrt{\sum_i x_i^2}`, at which the derivative

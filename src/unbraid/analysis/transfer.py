@@ -32,8 +32,8 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: P(s_B(c, r) > s_B(o, r)) + \tfrac12 P(s_B(c, r) = s_B(o, r)), \quad c = \arg\max_c \bar s_A(c)
 
-    A setting is a method with a strength. If the strengths of a level differ between datasets, they are different
-    settings, and only settings that both datasets have are compared. A and B are combinations of a metric and a
+    A setting is a method with a strength. If a level has different strengths on two datasets, these are different
+    settings. Only settings that both datasets have are compared. A and B are combinations of a metric and a
     dataset. The setting c is chosen on A. It is then compared on B with every other setting o, where both are trained
     with the same seed r. :math:`s_B(c, r)` is the score of setting c with seed r on B. :math:`\bar s_A(c)` is the score
     on A by which c is chosen. It does not use seed r: it is either the mean score over all other seeds (`by_mean`), or

@@ -1,9 +1,9 @@
-"""Make a run from a model that was trained elsewhere. All other commands work on its folder.
+"""Make a run from a model that was trained elsewhere. All other commands accept the folder of the run.
 
-MODEL is an ONNX file (.onnx), a TorchScript file (.pt), a torch.export file (.pt2), or file.py:function, where the
-function takes no arguments and returns a model: an object with encode(x) and decode(z), a pair (encoder, decoder), or
-an encoder. A TorchScript file can contain both the encoder and the decoder. For other files, DECODER is the file of the
-decoder.
+MODEL is an ONNX file (.onnx), a TorchScript file (.pt), a torch.export file (.pt2), or file.py:function. The function
+takes no arguments and returns a model: an object with encode(x) and decode(z), a pair (encoder, decoder), or an
+encoder. A TorchScript file can contain both the encoder and the decoder. If MODEL contains only the encoder, DECODER is
+the file of the decoder.
 """
 
 from __future__ import annotations

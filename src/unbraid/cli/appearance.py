@@ -1,7 +1,7 @@
 """Print the results of a VITAE study: likelihood bounds, and how well the codes separate appearance from perspective.
 
 Scores are computed on the test part of the dataset, or on the dataset itself if it has no test part. They are stored
-with the runs and in results.sqlite, and the same command reads stored scores instead of computing them again.
+with the runs and in results.sqlite. If you repeat the command, stored scores are loaded and not computed again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         default=50,
         help="number of importance samples per example [50]",
     )
-    factors = "factors to treat as perspective [any of turn, right, down, pose, scale, orientation, x, y]"
+    factors = "factors to treat as perspective [turn, right, down, pose, scale, orientation, x and y, if present]"
     parser.add_argument("--perspective", metavar="A,B", help=factors)
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")

@@ -1,4 +1,4 @@
-"""Compare folders of runs: which settings differ, the scores over seeds, and which differences are significant.
+"""Compare folders of runs: the settings that differ, the scores over seeds, and the significant differences.
 
 With --codes, compare the codes of single runs instead: all runs of one folder in pairs, or each run of the first folder
 with each run of the second.
@@ -28,7 +28,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--score", action="store_true", help="compute missing scores first")
     pairs = "whether tests compare runs with the same seed in pairs [yes, if folders share at least 6 seeds]"
-    settings = "compare the runs of different values of a setting, such as method or beta; one folder is then enough"
+    settings = "compare runs with different values of a setting, such as method or beta; one folder is then enough"
     parser.add_argument("--between", metavar="SETTING,...", help=settings)
     parser.add_argument("--paired", action=argparse.BooleanOptionalAction, help=pairs)
     parser.add_argument(

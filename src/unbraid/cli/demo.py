@@ -52,7 +52,7 @@ def information_rows(run: Run, data: FactorData) -> list[list[Any]]:
 
 
 def copied_model(folder: Path) -> Path:
-    """Copy the model of the zoo to a folder of runs, unless an earlier demo did. Return the folder of runs."""
+    """Copy a model that comes with unbraid to a folder of runs, unless it is already there. Return the folder."""
     if not (folder / find_model(ZOO_MODEL).run_folder.spec.id).exists():
         copy(ZOO_MODEL, folder)
     return folder

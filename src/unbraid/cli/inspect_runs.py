@@ -2,9 +2,9 @@
 
 The "distance" is 0 if the latents change the decoded images in orthogonal directions. "error" is its standard error,
 and "random" is the distance of random axes. "kl" is the mean KL from the prior in nats. A VAE is polarised if each
-latent is either active or equal to the prior. "delta_kl" is then at most 0.03. With --circle, each example is drawn as
-a point in the plane of the two latents with the most information about a factor, coloured by the value of the factor.
-With --times, only the milliseconds of one forward and one backward pass on a batch are measured.
+latent is active or its posterior equals the prior. "delta_kl" is then at most 0.03. With --circle, each example is
+drawn as a point in the plane of the two latents with the most information about a factor. The colour shows the value of
+the factor. With --times, only the milliseconds of one forward and one backward pass on a batch are measured.
 """
 
 from __future__ import annotations

@@ -45,9 +45,12 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--ensemble",
         type=whole_number(1, 1000),
-        help="number of encoder-decoder pairs of each kind [4 for Shapes3D, 1 for other data]",
+        help="number of entangling and of disentangling encoder-decoder pairs [4 for Shapes3D, 1 for other data]",
     )
-    rotations = "planes to rotate: closest, random, or pairs of factors, such as x:y,scale:orientation [closest]"
+    rotations = (
+        "planes of two factors to rotate: closest (the two factors with the most similar strengths), random, or names, "
+        "such as x:y,scale:orientation [closest]"
+    )
     add("--rotations", default="closest", help=rotations)
     add(
         "--capacity",
@@ -86,11 +89,14 @@ def add_recipe(parser: Parser) -> None:
     add("--rounds", type=whole_number(1), help=f"{rounds} {values('rounds')}")
     warm = "fraction of the steps, at the beginning, in which only the decoders are trained"
     add("--warm", type=finite_number(low=0), help=f"{warm} {values('warm')}")
-    objective = "error of entangling pairs minus error of disentangling pairs; log_ratio subtracts their logarithms"
+    objective = (
+        "what is minimised: difference (the error of entangling pairs minus that of disentangling pairs) or log_ratio "
+        "(the same difference between the logarithms of the errors)"
+    )
     add("--objective", choices=CHOICES["objective"], help=f"{objective} {values('objective')}")
     normalise = "whether the manipulation is normalised over the batch"
     add("--normalise", action=BooleanOptionalAction, help=f"{normalise} {values('normalise')}")
-    scalar = "initial function of the factors that determines the pattern"
+    scalar = "initial scalar function of the factors on which the pattern depends"
     add("--scalar", choices=CHOICES["scalar"], help=f"{scalar} {values('scalar')}")
 
 

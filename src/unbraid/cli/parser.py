@@ -79,7 +79,7 @@ def add_quiet(parser: Arguments) -> None:
 
 def add_trust_and_root(parser: Arguments) -> None:
     """Add the flags --trust and --root of commands that open runs and their data."""
-    text = "run code that the folder names: methods and networks that are not part of unbraid"
+    text = "run code that a run folder refers to: methods and networks that are not part of unbraid"
     parser.add_argument("--trust", action="store_true", help=text)
     add_root(parser)
 

@@ -1,7 +1,7 @@
 """Compare the published results of a study with those of your runs. Each published number is marked agree or differ.
 
-With --runs, the command compares existing runs. Otherwise it first trains and scores the study in the folder --out, and
-the same command resumes the training if it is interrupted. The exit status is 0 if all compared numbers agree, 1 if
+With --runs, the command compares existing runs. Otherwise it first trains and scores the study in the folder --out. If
+the training is interrupted, repeat the command to resume it. The exit status is 0 if all compared numbers agree, 1 if
 some differ, and 2 if nothing could be compared. Numbers without a counterpart in the runs are listed as missing and
 are not counted.
 """
@@ -58,7 +58,7 @@ def run(parser: Parser, options: Any) -> int:
         print(study.plan_text(options.study, {**selected, "only": needed_runs(options.study, selected["only"])}))
         return 0
     elif options.out is None:
-        raise UserError("Give either --runs FOLDER to load existing runs, or --out FOLDER to train them there.")
+        raise UserError("Give either --runs FOLDER to load existing runs, or --out FOLDER to train new runs there.")
     else:
         train_target(
             options.study, options.out, **study.selection_arguments(options), **study.training_arguments(options)
@@ -150,7 +150,10 @@ def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> st
 
 
 def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield one line for each group of numbers that are missing for the same reason. For signs, give only the count."""
+    """Yield one line for each group of numbers that are missing for the same reason.
+
+    For published signs, the line gives only their number.
+    """
     columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if not isinstance(cell.published, PublishedSign):

@@ -1,4 +1,4 @@
-"""What the commands `samples` and `reconstruct` have in common: the runs that they draw, and where."""
+"""The flags that the commands `samples` and `reconstruct` share, and the choice of the runs that they draw."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def add_sheet_flags(parser: Parser, file: str) -> None:
 def load_sheet_runs(options: Any, without: str = "") -> list[Run]:
     """Load the runs to draw: those with a decoder and, unless --all is given, one run per setting.
 
-    Runs of methods without a prior are left out as well if `without` is "prior". The numbers of runs that are left out
-    for lack of a decoder or a prior are printed.
+    If `without` is "prior", runs of methods without a prior are also left out, unless no run has a prior. The number
+    of runs that are left out is printed, separately for a missing decoder and a missing prior.
     """
     from unbraid.cli.traverse import runs_with_decoder
     from unbraid.pictures.sheets import one_run_per_setting

@@ -21,7 +21,7 @@ def runs_with_decoder(runs: Sequence[Run], folder: Path) -> list[Run]:
     decoding = [run for run in runs if run.net.decoder is not None]
     if runs and not decoding:
         raise UserError(
-            f"A traversal needs a decoder. None of the {len(runs)} trained run(s) in {folder} has one. "
+            f"A picture needs a decoder. None of the {len(runs)} trained run(s) in {folder} has one. "
             f"Score their codes instead: unbraid score {folder}"
         )
     if len(decoding) < len(runs):
@@ -55,9 +55,9 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--pair", type=argument_type(parse_pair), metavar="A,B", help=two)
     extremes = "draw only the best and the worst run of each dataset and method by a stored metric, such as mig"
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
-    count = "with --extremes: number of best and of worst runs of each dataset and method [1]"
+    count = "with --extremes: number of best runs and of worst runs of each dataset and method [1]"
     parser.add_argument("--count", type=whole_number(1, 100), default=1, help=count)
-    sheet = "draw all runs in this one file; with --pair and --extremes, latents are flipped to the same direction"
+    sheet = "draw all runs in this file; with --pair and --extremes, a latent that falls as its factor rises is flipped"
     parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_trust_and_root(parser)

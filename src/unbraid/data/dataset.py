@@ -43,7 +43,7 @@ class ExampleSampler(Protocol):
 
 
 class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
-    """A dataset with one example for each combination of factor values.
+    """Examples with factors. Unless a subclass says otherwise, there is one example per combination of factor values.
 
     It is a torch `Dataset` with items (example, factors), so a `DataLoader` accepts it.
 

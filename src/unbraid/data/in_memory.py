@@ -38,7 +38,8 @@ class Labelled(FactorData):
         table: Images, uint8 of shape (n, c, h, w), or vectors, float32 of shape (n, d).
         labels: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1, or -1 if the label is
             missing.
-        label_values: What `factor_values` returns for all examples, float64 of shape (n, k). None means `labels`.
+        label_values: What `factor_values` returns for all examples, float64 of shape (n, k). If it is None,
+            `labels` are returned as float64.
         continuous: Names of the continuous factors.
 
     Raises:

@@ -72,7 +72,8 @@ def find_file(file: str, data: FactorData, root: str | Path | None = None) -> Pa
 def describe_data(data: FactorData) -> dict[str, Any]:
     """Return a description of a dataset.
 
-    It is stored in the file of a manipulation. When the file is applied to a dataset, the descriptions are compared.
+    The description is stored in the file of a manipulation. When the file is applied to a dataset, the stored
+    description must equal that of the dataset.
 
     Built-in and published datasets are identified by name. A user's own data may be moved to a different folder, so
     they are identified by their factors and shape. If the labels do not form a full grid, the key `labels` contains a

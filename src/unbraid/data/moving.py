@@ -1,4 +1,4 @@
-"""Rotate and shift each image of a dataset by a fixed random amount, which becomes a label."""
+"""Rotate and shift each image of a dataset by fixed random amounts. The amounts become labels."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def move_images(data: Labelled, max_degrees: float, max_shift: float, seed: int 
         seed: Random seed.
 
     Returns:
-        The moved images. After the labels of `data`, they have the labels `turn`, `right` and `down`, which are the
-        movements divided into 10 equal bins.
+        The moved images. After the labels of `data`, they have the labels `turn`, `right` and `down`. These are
+        the bins of the rotation and of the two shifts, with 10 bins of equal width each.
 
     Raises:
         UserError: If a limit is out of range, or if the data are not images.

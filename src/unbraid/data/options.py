@@ -47,7 +47,7 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
 def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     """Split the name of a user's own data into the name without `IMAGE_OPTIONS` and a dictionary of these options.
 
-    The file of the option `modified` is returned as an absolute path.
+    If the option `modified` is the path of a file, it is returned as an absolute path.
 
     >>> split_own_name("photos?size=32&noise=0.1")
     ('photos?size=32', {'noise': '0.1'})

@@ -54,7 +54,7 @@ class Source:
         licence: Licence of the dataset.
         citation: Publication to cite.
         homepage: Address of the authors' page.
-        alternatives: Sets of files. Any one of them is sufficient, and the first complete one is used.
+        alternatives: Sets of files. One complete set is sufficient. The first complete set is used.
         manual_steps: How to download files that a program cannot download.
         built_in: Whether the dataset is generated and has no files.
         made_from: What a built-in dataset is generated from.

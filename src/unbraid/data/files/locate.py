@@ -70,7 +70,7 @@ def locate_files(name: str, root: Path | str | None = None) -> dict[str, Path]:
 def present_files(files: Sequence[File], folder: Path) -> dict[str, Path]:
     """Return the paths of those files that are in the folder, by `File.name`.
 
-    A file may have its name or any of its `other_names`.
+    A file is found under its `name` or under any of its `other_names`.
     """
     paths = {file.name: _find_file(file, folder) for file in files}
     return {name: path for name, path in paths.items() if path is not None}
@@ -87,7 +87,8 @@ def _find_file(file: File, folder: Path) -> Path | None:
 def _contains_files(path: Path) -> bool:
     """Return whether `path` is a folder that directly contains files.
 
-    If an archive is unpacked into a folder of the same name, that folder contains only another folder.
+    If an archive is unpacked into a folder of the same name, the outer folder contains only the inner folder. The
+    result is then false for the outer folder.
     """
     if not path.is_dir():
         return False
