@@ -75,7 +75,7 @@ class Hit(NamedTuple):
     """Where rays hit a solid.
 
     Attributes:
-        t: Position along each ray at which it hits the solid. Infinite if it does not.
+        t: Position along each ray at which it hits the solid, or infinity if it misses the solid.
         normal: Unit normal of the solid at this point.
     """
 
@@ -195,9 +195,10 @@ def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[
 def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the light of the lamp, all other light, and the gloss at each point.
 
-    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal, l the direction to the lamp and s
-    the axis of the lamp. The other light is ambient light and a headlight, which shines along the axis of the camera.
-    Gloss is constant where the lamp shines, with a smooth edge.
+    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal and l the direction to the lamp. s
+    is the axis of the lamp, which is the direction from the point (spot_x, spot_y) of the floor to the lamp. The other
+    light is ambient light and a headlight, which shines along the axis of the camera. Gloss is constant where the lamp
+    shines, with a smooth edge.
     """
     position = _lamp_position(scene, point)
     axis = position - position.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
