@@ -57,7 +57,8 @@ class AdversarialTraining:
     def step(self, step: int) -> Float[Tensor, " 4"]:
         """Train the pairs on several batches and the manipulation on one batch.
 
-        Returns the values of `TERMS` on the batch of the manipulation. The next step overwrites this tensor.
+        In the first steps (see `ManipulationSettings.warm`), the manipulation is not updated. Returns the values of
+        `TERMS` on the batch of the manipulation. The next step overwrites this tensor.
         """
         update_manipulation = step >= self.settings.warm * self.settings.steps
         self.step_number.fill_(step)
@@ -84,7 +85,7 @@ class AdversarialTraining:
         By default, the loss is the log error of the entangling pairs minus the log error of the disentangling pairs.
         The difference of the errors themselves, which Zietlow et al. (2021) use, also falls if all images lose their
         contrast. A loss of contrast does not favour the entangling pairs, but training can get stuck at images without
-        contrast. Returns the values of `TERMS` before the update.
+        contrast. The function returns the values of `TERMS` before the update.
         """
         w, x, noise = self.draw_batch(batch_number)
         pattern = self.manipulation(w)

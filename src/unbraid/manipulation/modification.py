@@ -88,8 +88,8 @@ def modify(
         likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate of the pairs. Default: 1e-3, or 1e-4 in the recipe "paper".
         seed: Random seed.
-        recipe: "default", or "paper" for what the paper states (see `recipes.RECIPES`). It sets the defaults of the
-            learning rate and of the following six arguments.
+        recipe: "default", or "paper" for the settings that the paper states (see `recipes.RECIPES`). The recipe
+            determines the defaults of the learning rate and of the following six arguments.
         pace: Learning rate of m divided by that of the pairs. Default: 0.1, or 1 in the recipe "paper".
         rounds: Number of batches on which the pairs are trained in each step. Default: 3.
         warm: Fraction of the steps, at the beginning, in which only the pairs are trained. Default: 0.1, or 0 in the

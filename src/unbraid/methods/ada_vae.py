@@ -44,7 +44,10 @@ def mark_above_midpoint(delta: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
 
 
 def mark_largest(delta: Float[Tensor, "n d"], count: Int[Tensor, " n"]) -> Bool[Tensor, "n d"]:
-    """Return a mask of the `count` latents of each pair with the largest delta. Equal latents are marked together."""
+    """Return a mask of the `count` latents of each pair with the largest delta.
+
+    Latents of a pair with the same delta are marked together, so more than `count` latents can be marked.
+    """
     more = (delta[:, None, :] > delta[:, :, None]).sum(2)
     return more < count[:, None]
 
