@@ -215,8 +215,8 @@ def find_continuous(
     Args:
         columns: The labels of each numeric factor, with NaN for missing labels.
         declared: Whether each factor that the user named is continuous; see `declared_kinds`.
-        is_grid: Returns whether there is one example for each combination of labels. Factors on such a grid are
-            classes, unless the user says otherwise.
+        is_grid: A function that returns whether there is one example for each combination of labels. Factors on such a
+            grid are classes, unless the user says otherwise.
 
     >>> columns = {"angle": np.linspace(0, 1, 100), "shape": np.arange(100) % 3}
     >>> find_continuous(columns, {"angle": True}, lambda: False)

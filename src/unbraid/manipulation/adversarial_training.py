@@ -1,10 +1,10 @@
 """Adversarial training of a manipulation.
 
 The manipulation is a network that computes a scalar from the factors of an image, and a pattern from the scalar. The
-pattern, multiplied by `eps`, is added to the image. Pairs of an encoder and a decoder
-learn to reconstruct the changed images. Disentangling pairs have the factors as latents, and entangling pairs have
-rotated factors as latents. The manipulation learns to make reconstruction easier for the entangling pairs and harder
-for the disentangling pairs.
+pattern, multiplied by `eps`, is added to the image. Pairs of an encoder and a decoder learn to reconstruct the changed
+images. The encoders are not networks: the latents of disentangling pairs are the factors plus noise, and the latents of
+entangling pairs are rotated factors plus noise (see `FixedEncoderPair`). The manipulation learns to make reconstruction
+easier for the entangling pairs and harder for the disentangling pairs.
 """
 
 from __future__ import annotations

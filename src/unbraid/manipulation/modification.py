@@ -61,9 +61,9 @@ def modify(
     r"""Learn a small change of images, :math:`x' = x + \epsilon m(w)`, that should make VAEs entangle the factors.
 
     The manipulation m is a function of the factors w of an image x. It is trained against pairs of an encoder and a
-    decoder. Disentangling pairs have the factors themselves as latents, and entangling pairs have rotated factors as
-    latents. All pairs learn to reconstruct x'. By default, the manipulation minimises the log error of the entangling
-    pairs minus the log error of the disentangling pairs.
+    decoder. The latents of disentangling pairs are the factors themselves plus noise, and the latents of entangling
+    pairs are rotated factors plus noise. All pairs learn to reconstruct x'. By default, the manipulation minimises the
+    log error of the entangling pairs minus the log error of the disentangling pairs.
 
     If `out` exists and was made with the same settings, nothing is done. If a previous call with the same settings was
     interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix

@@ -215,8 +215,11 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     """Return the texture of floor and walls, by which their light is multiplied.
 
     The texture consists of faint hexagons and one dark stroke in every square tile. A tile (u, v) is as wide as the
-    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. On the floor, the hexagons
-    fade with the distance t. The lengths of the stroke are in units of tiles.
+    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. `shift` moves the texture
+    along y. `hexagons` is the contrast of the hexagons. On the floor, it decreases with the distance t, by the factor
+    exp(-(t / `fade`)^2). `blot` is the fraction by which the stroke is darker, (`blot_u`, `blot_v`) is its centre,
+    (`stroke_u`, `stroke_v`) is the vector from its start to its end, and `stroke_width` is half of its width. These
+    lengths are in units of tiles.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift
