@@ -33,7 +33,10 @@ class Gaussian:
     logvar: Float[Tensor, "b d"]
 
     def sample(self, noise: Noise) -> Float[Tensor, "b d"]:
-        r"""Draw a sample :math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
+        r"""Draw a sample :math:`z = \mu + \sigma\epsilon`, where :math:`\epsilon` is standard normal noise.
+
+        Reference: Kingma & Welling (2014), arXiv:1312.6114.
+        """
         return self.mean + (0.5 * self.logvar).exp() * noise.normal(*self.mean.shape)
 
     def kl(self) -> Float[Tensor, "b d"]:
@@ -65,7 +68,7 @@ def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
 def normal_nll(x: Tensor, mean: Tensor, variance: float = 0.1) -> Float[Tensor, " b"]:
     r"""Return the negative log-likelihood of each example under a normal of fixed variance.
 
-    .. math:: \frac{\|x - \mu\|^2}{2 \sigma^2} + \frac D2 \log 2 \pi \sigma^2
+    .. math:: \frac{\|x - \mu\|^2}{2 \sigma^2} + \frac D2 \log(2 \pi \sigma^2)
 
     :math:`\mu` is `mean`, :math:`\sigma^2` is `variance`, and D is the number of values of an example. The default
     variance is that of VITAE.

@@ -80,7 +80,7 @@ def _column_labels(name: str, column: Array) -> list[Any]:
     if column.ndim != 1:
         raise UserError(f"The column {name!r} must have one label per example. Got shape {column.shape} instead.")
     if column.dtype.kind in "mM":
-        _label(name, column[0])  # raises the error
+        _label(name, column[0])  # raises a UserError, because dates and times are not labels
     labels = [_label(name, value) for value in column.tolist()]
     numbers = [value for value in labels if value is not None]
     if numbers and all(isinstance(value, float) and value.is_integer() for value in numbers):
@@ -215,8 +215,8 @@ def find_continuous(
     Args:
         columns: The labels of each numeric factor, with NaN for missing labels.
         declared: Whether each factor that the user named is continuous; see `declared_kinds`.
-        is_grid: Returns whether there is one example for each combination of labels. Factors on such a grid are
-            classes, unless the user says otherwise.
+        is_grid: A function that returns whether there is one example for each combination of labels. Factors on such a
+            grid are classes, unless the user says otherwise.
 
     >>> columns = {"angle": np.linspace(0, 1, 100), "shape": np.arange(100) % 3}
     >>> find_continuous(columns, {"angle": True}, lambda: False)
@@ -246,7 +246,7 @@ def _describe_guess(name: str, values: Array, gridded: bool) -> str:
 
 
 class LabelWarning(UserWarning):
-    """Says how labels are treated if the user has not declared whether they are classes or continuous."""
+    """A warning that says how labels are treated if the user has not declared them as classes or as continuous."""
 
 
 def announce(message: str) -> None:

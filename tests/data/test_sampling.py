@@ -238,7 +238,7 @@ def test_correlated_factors_within_a_subset() -> None:
     weights = joint_distribution((8, 6), 0.3, torch.device("cpu"))[a, b].numpy()
     assert weights.max() > 5 * weights.min()
     assert stats.chisquare(drawn[rows].numpy(), weights / weights.sum() * MANY).pvalue > 1e-5
-    with pytest.raises(UserError, match=r"Got 1 examples of toy, none of which is. Use a larger subset"):
+    with pytest.raises(UserError, match=r"Got 1 examples of toy, none of which is possible. Use a larger subset"):
         load("toy?correlate=a:b:0.001&subset=1&seed=3")
 
 

@@ -71,9 +71,9 @@ class SubsetSampler:
         size: Number of examples in the subset. None means all of `allowed`.
         seed: Random seed for the choice of the subset. All subsets of this size are equally likely.
         correlated: The joint distribution of two factors. If it is given, the probability of an example of the subset
-            is proportional to the probability of its two factors. By default all examples of the subset are drawn
-            equally often.
-        allowed: Indices of the examples from which the subset is chosen. By default all examples.
+            is proportional to the probability of its two factors. By default all examples of the subset are equally
+            likely.
+        allowed: Indices of the examples from which the subset is chosen. The default is all examples.
 
     Raises:
         UserError: If `size` is too large, or if `correlated` gives every example of the subset a probability of 0.
@@ -99,7 +99,7 @@ class SubsetSampler:
             if not weights.sum() > 0:
                 raise UserError(
                     f"The examples of a subset must be possible under the correlation. Got {len(chosen)} examples of "
-                    f"{data.name}, none of which is. Use a larger subset or a larger spread."
+                    f"{data.name}, none of which is possible. Use a larger subset or a larger spread."
                 )
             self.cumulative = (weights / weights.sum()).cumsum(0).to(data.device)
 

@@ -26,7 +26,10 @@ from unbraid.runtime.schema import read_json
 
 FORMAT = 1  # version of the layout of the JSON file
 TOLERANCE = 1e-4
-RULE = f"every output within {TOLERANCE:g} times its largest magnitude, or within {TOLERANCE:g} where that is below 1"
+RULE = (
+    f"every output within {TOLERANCE:g} times its largest magnitude, or within {TOLERANCE:g} if that magnitude is "
+    "below 1"
+)
 LIBRARIES = ("unbraid", "torch", "onnx", "onnxscript", "onnxruntime")
 
 
@@ -112,7 +115,7 @@ def check_folder(folder: Path, run: str) -> None:
     for file in sorted(folder.glob("export.*.json")):
         other = read_json(file, ExportFile, "Delete the file and export the run again.").run
         if other != run:
-            raise UserError(f"{folder} contains the export of run {other}. Choose another folder, or remove that one.")
+            raise UserError(f"{folder} contains the export of run {other}. Choose another folder, or delete its files.")
 
 
 def largest_difference(part: ExportPart, read: Runner, file: str) -> float:

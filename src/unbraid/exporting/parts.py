@@ -31,7 +31,7 @@ class ExportPart:
     Attributes:
         name: "encoder" or "decoder".
         original: The module of the run.
-        module: The same module in plain operations, which is exported.
+        module: A copy of `original` in plain operations. This copy is exported.
         input: The name of the input.
         meanings: Descriptions of the input and the outputs, by name.
         examples: Inputs with which the module is traced and checked.

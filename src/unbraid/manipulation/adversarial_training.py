@@ -1,10 +1,10 @@
 """Adversarial training of a manipulation.
 
 The manipulation is a network that computes a scalar from the factors of an image, and a pattern from the scalar. The
-pattern, multiplied by `eps`, is added to the image. Pairs of an encoder and a decoder
-learn to reconstruct the changed images. Disentangling pairs have the factors as latents, and entangling pairs have
-rotated factors as latents. The manipulation learns to make reconstruction easier for the entangling pairs and harder
-for the disentangling pairs.
+pattern, multiplied by `eps`, is added to the image. Pairs of an encoder and a decoder learn to reconstruct the changed
+images. The encoders are not networks: the latents of disentangling pairs are the factors plus noise, and the latents of
+entangling pairs are rotated factors plus noise (see `FixedEncoderPair`). The manipulation learns to make reconstruction
+easier for the entangling pairs and harder for the disentangling pairs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class AdversarialTraining:
     def step(self, step: int) -> Float[Tensor, " 4"]:
         """Train the pairs on several batches and the manipulation on one batch.
 
-        Returns the values of `TERMS` on the batch of the manipulation. The next step overwrites this tensor.
+        In the first steps (see `ManipulationSettings.warm`), the manipulation is not updated. Returns the values of
+        `TERMS` on the batch of the manipulation. The next step overwrites this tensor.
         """
         update_manipulation = step >= self.settings.warm * self.settings.steps
         self.step_number.fill_(step)
@@ -84,7 +85,7 @@ class AdversarialTraining:
         By default, the loss is the log error of the entangling pairs minus the log error of the disentangling pairs.
         The difference of the errors themselves, which Zietlow et al. (2021) use, also falls if all images lose their
         contrast. A loss of contrast does not favour the entangling pairs, but training can get stuck at images without
-        contrast. Returns the values of `TERMS` before the update.
+        contrast. The function returns the values of `TERMS` before the update.
         """
         w, x, noise = self.draw_batch(batch_number)
         pattern = self.manipulation(w)

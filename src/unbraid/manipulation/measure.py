@@ -39,9 +39,10 @@ def measure_gap(
 ) -> dict[str, float]:
     """Train disentangling and entangling pairs on fixed data, and compare their reconstruction errors.
 
-    A pair is an encoder and a decoder. Disentangling pairs have the factors as latents, and entangling pairs have
-    rotated factors as latents. Both have the same initial function, batches, noise and capacity. Errors are in nats per
-    image, and are averaged over the second half of the steps.
+    A pair is an encoder and a decoder. The encoders are not networks: the latents of disentangling pairs are the
+    factors plus noise, and the latents of entangling pairs are rotated factors plus noise. Both kinds of pairs have the
+    same initial function, batches, noise and capacity. Errors are in nats per image, and are averaged over the second
+    half of the steps.
 
     Args:
         data: A dataset of images with factors, or its name.

@@ -61,9 +61,9 @@ def modify(
     r"""Learn a small change of images, :math:`x' = x + \epsilon m(w)`, that should make VAEs entangle the factors.
 
     The manipulation m is a function of the factors w of an image x. It is trained against pairs of an encoder and a
-    decoder. Disentangling pairs have the factors themselves as latents, and entangling pairs have rotated factors as
-    latents. All pairs learn to reconstruct x'. By default, the manipulation minimises the log error of the entangling
-    pairs minus the log error of the disentangling pairs.
+    decoder. The latents of disentangling pairs are the factors themselves plus noise, and the latents of entangling
+    pairs are rotated factors plus noise. All pairs learn to reconstruct x'. By default, the manipulation minimises the
+    log error of the entangling pairs minus the log error of the disentangling pairs.
 
     If `out` exists and was made with the same settings, nothing is done. If a previous call with the same settings was
     interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix
@@ -88,8 +88,8 @@ def modify(
         likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate of the pairs. Default: 1e-3, or 1e-4 in the recipe "paper".
         seed: Random seed.
-        recipe: "default", or "paper" for what the paper states (see `recipes.RECIPES`). It sets the defaults of the
-            learning rate and of the following six arguments.
+        recipe: "default", or "paper" for the settings that the paper states (see `recipes.RECIPES`). The recipe
+            determines the defaults of the learning rate and of the following six arguments.
         pace: Learning rate of m divided by that of the pairs. Default: 0.1, or 1 in the recipe "paper".
         rounds: Number of batches on which the pairs are trained in each step. Default: 3.
         warm: Fraction of the steps, at the beginning, in which only the pairs are trained. Default: 0.1, or 0 in the

@@ -109,12 +109,12 @@ class FixedEncoderPair(nn.Module):
 
     .. math:: z = R w + \sigma\epsilon, \quad -\log\sigma_j = C p_j
 
-    R is the rotation (`turn`) and C is the capacity. Both are fixed. The fractions p of the capacity are learned. They
-    are the softmax of the parameter `shares`, so they are positive and sum to 1. The values of :math:`-\log\sigma_j`
-    therefore sum to C, which is the constraint of theorem 1 of Zietlow et al. (2021). Because the fractions are
-    positive, no latent is noisier than the prior, which is an additional condition. The fractions are learned because a
-    VAE also distributes its capacity over its latents. If all :math:`\sigma_j` were equal, rotations would have no
-    effect.
+    R is the rotation (`turn`) and C is the capacity. Both are fixed. :math:`\epsilon` is standard normal noise. The
+    fractions p of the capacity are learned. They are the softmax of the parameter `shares`, so they are positive and
+    sum to 1. The values of :math:`-\log\sigma_j` therefore sum to C, which is the constraint of theorem 1 of Zietlow et
+    al. (2021). Because the fractions are positive, no latent is noisier than the prior. This is an additional
+    constraint, which the theorem does not have. The fractions are learned because a VAE also distributes its capacity
+    over its latents. If all :math:`\sigma_j` were equal, rotations would have no effect.
     """
 
     def __init__(self, shape: tuple[int, ...], rotation: Float[Tensor, "k k"], capacity: float) -> None:

@@ -190,10 +190,10 @@ class FactorStandardiser:
 def choose_planes(data: FactorData, rotations: Rotations, ensemble: int, seed: int) -> tuple[Planes, ...]:
     """Return, for each member of the ensemble, the planes of two factors that its entangling pair rotates.
 
-    `rotations` has one of three forms. "closest" selects the plane of the two factors whose strengths are most similar,
-    because a manipulation of a given size has the largest effect there. "random" selects random planes, different for
-    each member. Names such as "x:y,scale:orientation" select the planes explicitly. Factors whose values have no order
-    are never rotated.
+    `rotations` has one of three forms. "closest" selects the plane of the two factors whose strengths (see
+    `factor_strengths`) are most similar, because a manipulation of a given size has the largest effect there. "random"
+    selects random planes, different for each member. Names such as "x:y,scale:orientation" select the planes
+    explicitly. Factors whose values have no order are never rotated.
     """
     _check_positive("ensemble", ensemble)
     ordered = [name for name in FactorStandardiser(data).names if name not in data.categorical]

@@ -1,9 +1,9 @@
 """Methods of representation learning. Each method is a frozen dataclass of hyperparameters with one objective.
 
 `METHODS` maps the name of each method to its class. To add a method, write one file with a subclass of `Method`, add
-one entry to `METHODS`, and add one entry to each table in `tests/families`. To train a method of your own without
-registering it, pass an instance of it to `unbraid.train`. Other packages add methods by entry points in the group
-`unbraid.methods`.
+one entry to `METHODS`, and add one entry to the table of its family in `tests/families`. To train a method of your own
+without registering it, pass an instance of it to `unbraid.train`. Other packages add methods by entry points in the
+group `unbraid.methods`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class AdaTVAE(TripletVAE):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
               + \gamma\, E \max(\|\mu_a - \mu_p\| - \|s \odot (\mu_a - \mu_n)\| + m, 0)
 
-    A triplet (a, p, n) consists of an anchor, a near example and a far example, as in `TripletVAE`. The weight
+    A triplet (a, p, n) consists of an anchor, a near example and a far example, as in `TripletVAE`. m is `margin`, and
+    :math:`\mu_a`, :math:`\mu_p` and :math:`\mu_n` are the posterior means of the three examples. The weight
     :math:`s_j` is `share` if latent j appears unchanged between a and n, and 1 otherwise. A latent appears unchanged if
     :math:`|\mu_{aj} - \mu_{nj}|` is below :math:`\min_i + r\, (\max_i - \min_i)`, where the minimum and the maximum are
     taken over the absolute differences of all latents, and r is `ratio`. This rule is that of `AdaGVAE` with another

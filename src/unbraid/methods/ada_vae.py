@@ -44,7 +44,10 @@ def mark_above_midpoint(delta: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
 
 
 def mark_largest(delta: Float[Tensor, "n d"], count: Int[Tensor, " n"]) -> Bool[Tensor, "n d"]:
-    """Return a mask of the `count` latents of each pair with the largest delta. Equal latents are marked together."""
+    """Return a mask of the `count` latents of each pair with the largest delta.
+
+    Latents of a pair with the same delta are marked together, so more than `count` latents can be marked.
+    """
     more = (delta[:, None, :] > delta[:, :, None]).sum(2)
     return more < count[:, None]
 
@@ -86,7 +89,8 @@ def share_posteriors(q: Gaussian, average: Gaussian, apart: Bool[Tensor, "n d"])
 class AdaGVAE(Method):
     r"""A beta-VAE for pairs that averages the two posteriors of a pair in the latents that appear unchanged.
 
-    .. math:: \tfrac12 \textstyle\sum_{m=1,2} E_{\tilde q_m}[-\log p(x_m|z)] + \beta\, KL(\tilde q_m \| p(z))
+    .. math:: \tfrac12 \textstyle\sum_{m=1,2} \big( E_{\tilde q_m}[-\log p(x_m|z)]
+              + \beta\, KL(\tilde q_m \| p(z)) \big)
 
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } \delta_j \ge \tau \text{ else } N(\tfrac12(\mu_{1j} + \mu_{2j}),
               \tfrac12(\sigma_{1j}^2 + \sigma_{2j}^2)), \quad \tau = \tfrac12(\min_j \delta_j + \max_j \delta_j)

@@ -23,8 +23,7 @@ class AE(Method):
     .. math:: E_x[-\log p(x|f(x))]
 
     f is the mean that the encoder outputs. The encoder's log variances are not used, nothing is sampled, and there is
-    no KL term. The scale of the latents is therefore arbitrary, and so is any rotation of them that the decoder can
-    undo.
+    no KL term. Scaling or rotating the latents therefore does not change the loss, if the decoder undoes it.
 
     Deviations: the encoder has the outputs of a VAE, including log variances, and the likelihood of the run is used
     for pixels. The papers use one output per latent and a squared error.

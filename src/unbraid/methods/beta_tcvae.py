@@ -91,8 +91,8 @@ class BetaTCVAE(Method):
 
     :math:`I_q(z; n)` is the mutual information between an example n and its latents. With the defaults
     :math:`\alpha = \gamma = 1`, the last three terms are :math:`KL(q(z|x) \| p(z)) + (\beta - 1)\,TC`, where TC is the
-    total correlation. The KL is computed in closed form, as in arXiv:1811.12359. The terms that weights other than 1
-    add to the KL are estimated from each batch.
+    total correlation. The KL is computed in closed form, as in arXiv:1811.12359. Weights other than 1 add multiples of
+    the three terms to this KL. The added terms are estimated from each batch.
 
     The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
     See `weighted_log_weights` and `stratified_log_weights`. If `warmup` is above 0, all three terms are multiplied by a

@@ -35,7 +35,7 @@ def similarities(
 
 @dataclass(frozen=True)
 class ClICA(Method):
-    r"""An encoder without a decoder, trained to find the partner of each example among the partners of a batch.
+    r"""An encoder without a decoder, trained to find the partner of each example among all partners in the batch.
 
     .. math:: -E \log \frac{e^{s(h(x_i), h(x'_i)) / \tau}}{\sum_j e^{s(h(x_i), h(x'_j)) / \tau}}, \quad
               s(a, b) = -\|a - b\|_1

@@ -21,7 +21,7 @@ class ControlVAE(Method):
     r"""A VAE whose KL is held at a set value C by a PI controller, which chooses the weight of the KL.
 
     .. math:: E_q[-\log p(x|z)] + \beta(t)\, KL(q(z|x) \| p(z)), \quad
-              \beta(t) = \frac{K_p}{1 + e^{e(t)}} - K_i \sum_{s \le t} e(s) + \beta_{min}, \quad e(t) = C(t) - KL(t)
+              \beta(t) = \frac{K_p}{1 + \exp e(t)} - K_i \sum_{s \le t} e(s) + \beta_{min}, \quad e(t) = C(t) - KL(t)
 
     KL(t) is the mean KL of the batch at step t, without a gradient. The set value C(t) rises linearly from `c_min` to
     `c_max` nats over `iteration_threshold` steps. :math:`\beta(t)` is limited to the range from `beta_min` to

@@ -111,7 +111,7 @@ def category_controls(names: list[str], start: Float[Tensor, "n m"], sizes: Sequ
 
     Args:
         names: One name per control.
-        start: The values of the examples: continuous latents, and whole numbers from 0 for categorical ones.
+        start: The values of the controls for n examples: continuous latents, and the indices of categories.
         sizes: The number of values of each categorical latent, and 0 for each continuous latent.
     """
     low, high = start.amin(0).clamp(max=-MIN_RANGE).tolist(), start.amax(0).clamp(min=MIN_RANGE).tolist()
@@ -143,11 +143,11 @@ def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
 
 
 def cylinder_controls(circles: int, start: Float[Tensor, "n m"]) -> Controls:
-    """Return one control per circle, whose values are the first columns of `start`, and one per other latent.
+    """Return one control per circle, whose values are angles, and one control for each of the other latents.
 
     Args:
         circles: The number of circles.
-        start: The angles of the circles and the other latents of n examples.
+        start: For n examples, the angles of the circles, followed by the other latents.
     """
     angles, flat = start[:, :circles], start[:, circles:]
     names = [f"circle {i}" for i in range(circles)] + [f"latent {2 * circles + j}" for j in range(flat.shape[1])]

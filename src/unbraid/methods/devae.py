@@ -69,9 +69,9 @@ class DeVAE(Method):
               \sigma_{k+1}^2 = e^{v_k} \odot \sigma_k^2
 
     :math:`q_1` is the output of the encoder, and the vectors :math:`u_k` and :math:`v_k` are learned. They rescale each
-    latent, so all spaces have the same axes. The large weight in the last space demands disentanglement, and the small
+    latent, so all spaces have the same axes. The large weight in the last space favours disentanglement, and the small
     weight in the first space permits a good reconstruction. All spaces share one decoder. Its inputs are the latents
-    and a learned vector of their space, so :math:`p_k` depends on k. Codes, traversals and reconstructions use the
+    and a learned vector for each space, so :math:`p_k` depends on k. Codes, traversals and reconstructions use the
     first space. K is the field `spaces`, and a is the field `scale`. The weights :math:`\beta_k` are a geometric
     sequence from `beta` to `beta_last`.
 

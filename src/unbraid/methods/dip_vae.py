@@ -26,7 +26,7 @@ def covariance_of_samples(q: Gaussian) -> Float[Tensor, "d d"]:
 
 
 def identity_penalty(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -> Tensor:
-    r"""Return :math:`\lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2`."""
+    r"""Return :math:`\lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2` for the covariance C."""
     diagonal = cov.diagonal()
     off = (cov**2).sum() - (diagonal**2).sum()
     return lambda_od * off + lambda_d * ((diagonal - 1) ** 2).sum()

@@ -36,7 +36,7 @@ class FactorVAE(Method):
     parameters in common, so one backward pass computes the gradients of both.
 
     Deviations: :math:`\bar z` comes from the same batch, as in arXiv:1811.12359. The paper draws a second batch. One
-    step updates both networks once. The reference implementation counts this as two steps.
+    step updates the VAE once and the critic once. The reference implementation counts these updates as two steps.
     Reference: Kim & Mnih (2018), arXiv:1802.05983, eq. 2 and algorithm 2.
     """
 

@@ -1,4 +1,4 @@
-"""Independent component analysis by FastICA, and principal components, of a sample in memory."""
+"""Independent component analysis (FastICA) and principal component analysis of a sample in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
 FULL_STEPS = 100  # number of iterations with full steps; later iterations move half of the way
-TOLERANCE = 1e-6  # iterations stop at 1 - |cosine| (FastICA) or relative changes (principal components) below this
-SMALLEST_SHARE = 1e-9  # directions whose variance is below this share of the largest one count as constant
+# FastICA stops when 1 - |cosine| between successive directions is below this number. Subspace iteration stops when the
+# relative changes of the variances are below it.
+TOLERANCE = 1e-6
+SMALLEST_SHARE = 1e-9  # directions whose variance is below this fraction of the largest variance count as constant
 EXTRA_DIRECTIONS = 10  # directions in addition to the requested components, which speed up the convergence
 
 
@@ -23,8 +25,8 @@ class AffineCodes(NamedTuple):
 
     Attributes:
         mean: The latents whose codes are 0, of shape (d,).
-        matrix: The codes of latents z are ``(z - mean) @ matrix.T``, (d, d).
-        inverse: The latents of codes c are ``mean + c @ inverse.T``, (d, d).
+        matrix: The matrix of the map, of shape (d, d). The codes of latents z are ``(z - mean) @ matrix.T``.
+        inverse: The inverse of `matrix`. The latents of codes c are ``mean + c @ inverse.T``.
     """
 
     mean: Tensor
@@ -37,14 +39,14 @@ def fast_ica(z: Float[Tensor, "n d"], noise: Noise) -> AffineCodes:
 
     The components have mean 0 and variance 1 over the sample. They are sorted by how much of the variance of the
     latents they explain, in descending order. Their signs are chosen so that their third moments are not negative.
-    Directions in which the sample does not vary are appended as further codes, without scaling.
+    The map must be invertible, so the directions in which the sample does not vary are appended as unscaled codes.
 
     Reference: Hyvarinen (1999), "Fast and robust fixed-point algorithms for independent component analysis", IEEE
     Transactions on Neural Networks 10, with the contrast function log cosh and symmetric orthogonalisation.
 
     Args:
-        z: A sample of n latents.
-        noise: The random numbers from which the iteration starts.
+        z: The latents of a sample of n examples.
+        noise: Source of the random rotation from which the iteration starts.
 
     Returns:
         The map from latents to components. A RuntimeWarning is issued if the iteration did not converge.

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from unbraid.accel.adam import Adam
 
-# With both betas 0 the step is rate * g / (|g| + epsilon), which is g up to rounding if rate = epsilon >> |g|.
+# With both betas 0, a step for the gradient g is rate * g / (|g| + epsilon). If rate = epsilon >> |g|, this is g up to
+# rounding.
 UNIT_STEP = Adam(1e8, beta1=0.0, beta2=0.0, epsilon=1e8, regularised=False)
 
 

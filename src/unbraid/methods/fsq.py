@@ -14,7 +14,7 @@ from unbraid.methods.quantised import QuantisedAE, nearest_values, straight_thro
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-LARGE_MEAN = 2.0  # tanh of it is 0.96, which is rounded to 1 unless there are many levels
+LARGE_MEAN = 2.0  # tanh(2) is 0.96, which is rounded to 1 unless there are many levels
 
 
 @dataclass(frozen=True)

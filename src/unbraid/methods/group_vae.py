@@ -26,7 +26,8 @@ def product(q1: Gaussian, q2: Gaussian) -> Gaussian:
 class GroupVAE(AdaGVAE):
     r"""A beta-VAE for pairs that averages the two posteriors of a pair in all but a known number of latents.
 
-    .. math:: \tfrac12 \textstyle\sum_{m=1,2} E_{\tilde q_m}[-\log p(x_m|z)] + \beta\, KL(\tilde q_m \| p(z))
+    .. math:: \tfrac12 \textstyle\sum_{m=1,2} \big( E_{\tilde q_m}[-\log p(x_m|z)]
+              + \beta\, KL(\tilde q_m \| p(z)) \big)
 
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } j \in S \text{ else } N(\tfrac12(\mu_{1j} + \mu_{2j}),
               \tfrac12(\sigma_{1j}^2 + \sigma_{2j}^2))
@@ -51,7 +52,8 @@ class GroupVAE(AdaGVAE):
 class MLVAE(GroupVAE):
     r"""A beta-VAE for pairs that multiplies the two posteriors of a pair in all but a known number of latents.
 
-    .. math:: \tfrac12 \textstyle\sum_{m=1,2} E_{\tilde q_m}[-\log p(x_m|z)] + \beta\, KL(\tilde q_m \| p(z))
+    .. math:: \tfrac12 \textstyle\sum_{m=1,2} \big( E_{\tilde q_m}[-\log p(x_m|z)]
+              + \beta\, KL(\tilde q_m \| p(z)) \big)
 
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } j \in S \text{ else } N(\sigma_j^2 (\mu_{1j} / \sigma_{1j}^2
               + \mu_{2j} / \sigma_{2j}^2), \sigma_j^2), \quad \sigma_j^{-2} = \sigma_{1j}^{-2} + \sigma_{2j}^{-2}

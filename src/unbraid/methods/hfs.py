@@ -13,7 +13,7 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-POINTS = 100
+POINTS = 100  # default number of random points for each pair of latents
 
 
 def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Float[Tensor, ""]:

@@ -47,7 +47,9 @@ def noisy_labels(labels: Labels, sizes: Int[Tensor, " k"], probability: Hyper, n
 
 
 def coarse_labels(labels: Labels, sizes: Int[Tensor, " k"], bins: int) -> Labels:
-    """Return labels with at most `bins` values per factor. The values of larger factors are sorted into equal bins.
+    """Return labels with at most `bins` values per factor.
+
+    If a factor has more values, consecutive values are merged into `bins` bins of nearly equal size.
 
     >>> coarse_labels(torch.tensor([[0, 1], [4, 0], [9, 2], [-1, 1]]), torch.tensor([10, 3]), 5).tolist()
     [[0, 1], [2, 0], [4, 2], [-1, 1]]

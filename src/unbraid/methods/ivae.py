@@ -19,7 +19,7 @@ from unbraid.noise import Noise
 
 
 class ConditionalPrior(nn.Module):
-    """A normal prior of each latent for each value of the auxiliary variable, at first a standard normal."""
+    """A normal prior of each latent for each value of the auxiliary variable, initialised as a standard normal."""
 
     def __init__(self, values: int, latents: int) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class IVAE(Method):
 
     The mean and the variance of each latent are learned for each value of u. The latents are independent only given u.
     If their distributions vary enough with u, they are identified up to simple transformations, in contrast to the
-    latents of a VAE (theorem 4 of the paper). The method uses the labels of one factor, `factor`. For time series, u
-    can be the index of a segment.
+    latents of a VAE (theorem 4 of the paper). The method uses the labels of a single factor, whose index is `factor`.
+    For time series, u can be the index of a segment.
 
     Deviations: in the paper the posterior depends on x and u. Here it depends on x only, so that examples without
     labels can be encoded. The parameters of the prior form a table with `values` rows. The paper uses a network,

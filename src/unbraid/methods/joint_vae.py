@@ -29,7 +29,10 @@ def gumbel(noise: Noise, *shape: int) -> Tensor:
 
 
 def categorical_kl(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Return :math:`\log K + \sum_k p_k \log p_k`, the KL of categorical distributions from the uniform one."""
+    r"""Return :math:`\log K + \sum_k p_k \log p_k`, the KL of categorical distributions from the uniform distribution.
+
+    K is the number of values, and :math:`p_k` is the probability of value k.
+    """
     log_p = logits.log_softmax(-1)
     return math.log(logits.shape[-1]) + (log_p.exp() * log_p).sum(-1)
 
@@ -42,15 +45,15 @@ class JointVAE(Method):
 
     p(z) is a standard normal and p(c) is uniform. There are `discrete` categorical latents with `categories` values
     each. The decoder gets a categorical latent as a vector with one number per value, so the setting `latents` of a
-    run is the number of continuous latents plus `discrete` times `categories`. The encoder outputs a mean and a log
-    variance for each of them. The last `discrete` times `categories` means are used as the logits of the categorical
-    latents, and the log variances at these positions are ignored.
+    run is the number of continuous latents plus `discrete` times `categories`. The encoder outputs as many means and
+    log variances. The last `discrete` times `categories` means are used as the logits of the categorical latents, and
+    the log variances at these positions are ignored.
 
     In training, a categorical latent is a sample of the concrete (Gumbel-softmax) distribution, :math:`softmax((\log p
-    + g) / T)`, with the Gumbel noise g and the temperature T. The KL term is that of the categorical distribution, not
-    of the concrete one. Both capacities rise linearly from 0 over `iteration_threshold` steps, :math:`C_z` to `c_max`
-    and :math:`C_c` to `c_max_discrete`. :math:`C_c` never exceeds the largest possible KL, which is `discrete` times
-    the log of `categories`.
+    + g) / T)`, where p are the probabilities of its values, g is Gumbel noise, and T is the temperature. The KL term is
+    that of the categorical distribution, not that of the concrete distribution. Both capacities rise linearly from 0
+    over `iteration_threshold` steps, :math:`C_z` to `c_max` and :math:`C_c` to `c_max_discrete`. :math:`C_c` never
+    exceeds the largest possible KL, which is `discrete` times the log of `categories`.
 
     The codes "values" have one column per latent: the posterior means, then the most probable value of each categorical
     latent, as an integer index. The codes "probabilities" instead have one column for the probability of each value of
@@ -60,7 +63,7 @@ class JointVAE(Method):
     Deviations: all categorical latents have the same number of values, and one weight :math:`\gamma` and one length of
     the schedule are used for both capacities, as in all experiments of the paper.
     Reference: Dupont (2018), "Learning disentangled joint continuous and discrete representations", arXiv:1804.00104,
-    eq. 7. The defaults are those of the author's code for dSprites, which has 6 continuous latents and 300,000 steps.
+    eq. 7. The defaults are those of the author's code for dSprites, which uses 6 continuous latents and 300,000 steps.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("values", "probabilities", "sampled")
@@ -140,7 +143,7 @@ class JointVAE(Method):
         return torch.cat([continuous.kl().mean(0), categorical_kl(logits).mean(0)])
 
     def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Return samples of the posterior, and the logs of their ratios of posterior to prior probability.
+        """Return one posterior sample (z, c) per example, and log q(z, c|x) - log p(z, c) for each sample.
 
         Categorical latents are sampled from the categorical distribution instead of the concrete one, because the prior
         p(c) gives probabilities only to categorical values.
@@ -156,7 +159,10 @@ class JointVAE(Method):
         return self.join(z, noise.integers(self.categories, n, self.discrete))
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"]:
-        """Return one vector per latent. The vector of a categorical latent is 1 in the column of its value."""
+        """Return one vector per latent, which is 0 outside the columns of the latent.
+
+        The vector of a categorical latent is 1 in the column of its value.
+        """
         z = self.point_latents(net, q)
         sizes = torch.tensor([1] * (z.shape[1] - self.discrete * self.categories) + [self.categories] * self.discrete)
         owner = torch.arange(len(sizes)).repeat_interleave(sizes).to(z.device)

@@ -251,7 +251,10 @@ class Method:
         return net.decode(z)
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"] | None:
-        """Return one vector per example and subspace, or None if there are no subspaces. The sum over k is decoded."""
+        """Return one vector for each of n examples and k subspaces, or None if there are no subspaces.
+
+        The sum of the k vectors of an example is the input of the decoder.
+        """
         return None
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
@@ -309,5 +312,5 @@ class Method:
 
     @classmethod
     def hypers(cls) -> list[str]:
-        """Return the names of the fields that may differ between the runs of a stack."""
+        """Return the names of the fields that may differ between runs that are trained together (a stack)."""
         return [name for name, kind in field_types(cls).items() if kind == Hyper]

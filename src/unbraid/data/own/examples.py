@@ -16,7 +16,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 LAYOUTS = ("hw", "hwc", "chw")
 CHANNELS = (1, 3)
 CHUNK = 1024  # number of images that are checked and scaled at once
-ROUNDING = 1e-6  # pixels may leave their range by this much
+ROUNDING = 1e-6  # pixels may exceed their range by this much
 
 
 def numeric_array(values: object, what: str) -> Array:
@@ -150,7 +150,11 @@ def _guess_layout(shape: tuple[int, ...]) -> str:
 
 
 def byte_images(images: Array) -> Array:
-    """Convert images (n, c, h, w) of any numeric type to a contiguous uint8 array."""
+    """Convert images (n, c, h, w) of any numeric type to a contiguous uint8 array.
+
+    Floats from 0 to 1 are multiplied by 255. Integers do not change, unless all of them are 0 or 1. In that case, they
+    are multiplied by 255 as well.
+    """
     if images.dtype == np.uint8:
         table = np.require(images, requirements=["C", "W"])
     else:

@@ -40,7 +40,7 @@ UNREADABLE = (
     ".cr3",
     ".nef",
     ".arw",
-)  # photographs that Pillow may not read
+)  # formats of photographs that Pillow may be unable to read
 GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 MAX_SIZE = 1024  # maximum width and height in pixels
@@ -213,7 +213,7 @@ def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
 def is_grey(image: Image.Image) -> bool:
     """Return whether the format or the palette of an image contains no colours.
 
-    An image in a colour format is not grey, even if all its pixels are.
+    An image in a colour format does not count as grey, even if all its pixels are grey.
     """
     if image.mode in ("P", "PA"):
         palette = np.array(image.getpalette("RGB")).reshape(-1, 3)

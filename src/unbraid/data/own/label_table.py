@@ -79,9 +79,10 @@ class Labels:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Column], n: int, kinds: LabelKinds = LabelKinds()) -> Labels:
-        """Convert the values in each column to integers, in sorted order.
+        """Convert columns of values to integer labels. The sorted values of a column are numbered from 0.
 
-        Columns with a single value, and columns of words that are different in every row, are omitted.
+        Columns with a single value are omitted. Columns of words that only identify the examples are omitted as well
+        (see `_without_identifiers`).
 
         Args:
             columns: For each factor, the values of all n examples.
@@ -119,7 +120,8 @@ class Labels:
     def grid_order(self) -> Int[np.ndarray, " n"] | None:
         """Return the row indices that sort the rows into grid order (last factor fastest).
 
-        Return None unless each combination of values occurs exactly once. Continuous factors form no grid.
+        Return None unless each combination of values occurs exactly once. Also return None if a factor is continuous or
+        a label is missing.
         """
         n = len(self.numbers)
         if not self.sizes or math.prod(self.sizes) != n or self.exact is not None:
@@ -179,10 +181,10 @@ def _factor_array(factors: object) -> Array:
     if isinstance(factors, np.ma.MaskedArray):
         return np.where(factors.mask, np.nan, factors.data) if factors.mask.any() else np.asarray(factors)
     if not isinstance(factors, Tensor | np.ndarray):
-        with contextlib.suppress(ValueError):  # numeric_array raises the error for rows of unequal length
+        with contextlib.suppress(ValueError):  # for rows of unequal length, numeric_array raises a UserError below
             factors = np.asarray(factors)
     if isinstance(factors, np.ndarray) and factors.dtype == object:
-        with contextlib.suppress(TypeError, ValueError):  # numeric_array raises the error for words
+        with contextlib.suppress(TypeError, ValueError):  # for words, numeric_array raises a UserError below
             factors = np.array([math.nan if value is None else value for value in factors.flat], np.float64).reshape(
                 factors.shape
             )
@@ -248,7 +250,7 @@ def _choose_kinds(columns: Mapping[str, Column], declared: Mapping[str, bool]) -
 
 
 def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, bool]) -> dict[str, Column]:
-    """Return the columns without those whose words are different in every row.
+    """Return all columns except those with more than 50 words that are different in every row.
 
     Such words identify the examples and do not describe them. Columns whose kind the user has declared are kept.
     """

@@ -19,10 +19,10 @@ SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occ
 MAX_DIGITS = 300  # longer whole numbers do not fit into a float and are treated as words
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-MISSING = ("", "nan")  # cells that are missing labels, in lower case
-MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that are missing labels if all others are numbers
+MISSING = ("", "nan")  # cells that mean a missing label, in lower case
+MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that mean a missing label if all other cells are numbers
 Columns: TypeAlias = dict[str, Column]
-"""The labels of all files by the name of the factor."""
+"""For the name of each factor, the labels of all files."""
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
 
@@ -146,8 +146,8 @@ LABEL_SOURCES: dict[str, Callable[[Path, Sequence[str]], Columns]] = {
 def _labels_from_table(table: Path, files: Sequence[str]) -> Columns:
     """Read labels from a csv file with a header and one row per image.
 
-    The first column contains the path of the image, or its name if that is unique. The other columns contain one factor
-    each.
+    The first column contains the path of the image, or only its file name if no other image has the same name. The
+    other columns contain one factor each.
     """
     rows = _csv_rows(table)
     header = [word.strip() for word in next(rows, (1, []))[1]]
@@ -200,7 +200,7 @@ def _match_rows(
 
 
 def _files_by_name(files: Sequence[str]) -> dict[str, str]:
-    """Return a dictionary that maps the path of each file, and also its name if that is unique, to the path."""
+    """Return a dictionary of the paths of files. Its keys are the paths, and also the file names that occur once."""
     names = Counter(file.rpartition("/")[2] for file in files)
     unique = {name: file for file in files if names[name := file.rpartition("/")[2]] == 1}
     return unique | {file: file for file in files}

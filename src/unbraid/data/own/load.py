@@ -61,7 +61,7 @@ def from_folder(
         channels: 1 for grey, 3 for colour. The default is grey if all files are grey, and colour otherwise.
         labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
             names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file. The
-            default is the first of these that exists.
+            default is the first of "csv", "folders" and "names" that exists, or else "none".
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
         discrete: Names of factors whose values are classes, in the same form.
         bins: Number of bins of continuous factors. The default is 10.
@@ -71,7 +71,7 @@ def from_folder(
     Returns:
         A dataset of images of shape (channels, size, size). The labels of a factor are integers that start at 0. They
         follow the order of its values, which is numerical for numbers and alphabetical for words. The attribute
-        `values` of the dataset lists the values. Empty cells and "nan" are missing labels, which are -1.
+        `values` of the dataset lists the values. Empty cells and "nan" are missing labels, and are converted to -1.
 
     Raises:
         UserError: If the folder contains no images, an image cannot be read, or the labels do not match the images.
@@ -110,8 +110,9 @@ def from_file(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
-    """Make a dataset from the arrays in a .npz or .npy file, or from a table. Python objects are never unpickled.
+    """Make a dataset from the arrays in a .npz or .npy file, or from a table in a .parquet or .h5ad file.
 
+    Python objects in a file are never unpickled.
     The arrays must have shapes and types that `from_arrays` accepts. A .npy file is memory-mapped. In a .parquet file,
     columns of floats form vectors, and the other columns are factors. In an .h5ad file (AnnData), the rows of `X` are
     vectors, and the columns of `obs` are factors.
@@ -275,8 +276,8 @@ def _read_npz(file: Path, images: str | None, factors: str | Path | None) -> Loa
 def _read_npy(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
     if images is not None:
         raise UserError(
-            f"The argument 'images' must only be used with .npz files, whose arrays have names. Got {images!r} for "
-            f"{file} instead. Omit it."
+            f"The argument 'images' must not be used with a .npy file, which contains a single array without a name. "
+            f"Got {images!r} for {file} instead. Omit it."
         )
     factor_file = file.with_name(f"{file.stem}_factors.npy") if factors is None else Path(factors)
     if factors is None and not factor_file.is_file():
@@ -325,7 +326,7 @@ def _read_names(archive: Any, factors: Array | None) -> list[str] | None:
     """
     for key in NAMES:
         if factors is not None and key in archive.files:
-            with contextlib.suppress(ValueError):  # numpy raises it for arrays of Python objects, which are ignored
+            with contextlib.suppress(ValueError):  # raised by numpy for arrays of Python objects, which are ignored
                 found = archive[key]
                 if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
                     return list(map(str, found))

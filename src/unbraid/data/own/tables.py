@@ -12,19 +12,24 @@ from unbraid.errors import UserError, unknown_name_message
 
 
 class Table(NamedTuple):
-    """The vectors of a table, (n, d), and the columns of its factors by name, or None if it has no factors."""
+    """The content of a table: the vectors, of shape (n, d), and the columns of the factors by name.
+
+    If the table has no factors, `factors` is None.
+    """
 
     examples: Any
     factors: dict[str, Any] | None
 
 
 def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
-    """Read a Parquet file. By default, columns of floats are the vectors, and the other columns are factors.
+    """Read a Parquet file. By default, columns of floats form the vectors, and the other columns are factors.
 
     Args:
         file: The file.
-        images: Names of the columns that form the vectors, separated by commas.
-        factors: Names of the columns that are factors, separated by commas.
+        images: Names of the columns that form the vectors, separated by commas. The default is all columns that are not
+            named in `factors`, or all columns of floats if `factors` is not given.
+        factors: Names of the columns that are factors, separated by commas. The default is all columns that are neither
+            floats nor part of the vectors.
     """
     try:
         import pyarrow.parquet
@@ -74,7 +79,7 @@ def anndata_table(content: Any, images: str | None = None, factors: str | None =
 
     Args:
         content: The object.
-        images: The name of the layer that has the vectors. The default is `X`.
+        images: The name of the layer that contains the vectors. The default is the matrix `X`.
         factors: Names of the columns of `obs`, separated by commas. The default is all columns.
         where: Where the object comes from, for error messages.
     """
@@ -104,8 +109,7 @@ def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | N
     """Yield the examples of a `datasets.Dataset` as (x, factors).
 
     The examples x are in the first column of images, arrays or lists of numbers. Columns of numbers or words are
-    factors.
-    In a column of the type `ClassLabel`, numbers are replaced by the names of the classes.
+    factors. In a column of the type `ClassLabel`, numbers are replaced by the names of the classes.
     """
     if not len(dataset):
         raise UserError("A dataset must have at least one example. Got none instead.")

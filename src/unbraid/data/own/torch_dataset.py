@@ -40,7 +40,8 @@ def from_dataset(
             first one decides whether the data are grey or colour. y is a number or a word, a sequence of numbers or
             words, a dictionary that maps the names of factors to numbers or words, or None for no labels. NaN or None
             among several labels is a missing label.
-        names: Names of the factors. The default is the keys of y, if it is a dictionary.
+        names: Names of the factors. The default is the keys of y, if it is a dictionary. Otherwise it is "factor0",
+            "factor1" and so on, or "label" for a single factor.
         name: Name of the dataset.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.

@@ -70,7 +70,7 @@ def read_cars3d(
 def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteArray]:
     """Yield the images of a .npz file in blocks. Images of 128x128 pixels are resized to 64x64.
 
-    If the file contains the array `factor_sizes`, it is checked.
+    If the file contains the array `factor_sizes`, it must be equal to `sizes`.
     """
     if "factor_sizes" in npz.array_names(path):
         expect(path, "factor_sizes", list(sizes), npz.read_array(path, "factor_sizes", (len(sizes),), "iu").tolist())
@@ -82,7 +82,8 @@ def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteAr
 def _blocks_from_matrices(path: Path, objects: int, progress: Progress | None) -> Iterator[ByteArray]:
     """Yield one block per elevation and azimuth.
 
-    All cars are read into memory first (216 MB), because each file contains all views of one car.
+    A block contains one view of all cars, but a file contains all views of one car. All cars are therefore read into
+    memory first (216 MB).
     """
     cars: dict[str, ByteArray] = {}
     for name, content in _folder_matrices(path) if path.is_dir() else _archive_matrices(path):

@@ -36,7 +36,7 @@ def celeba(
         size: Width and height of the images in pixels.
 
     Returns:
-        Images of shape (3, size, size) with 40 factors of two values.
+        Images of shape (3, size, size) with 40 factors, each with two values.
 
     Raises:
         UserError: If files are missing or damaged, or if `size` is less than 1.

@@ -75,7 +75,7 @@ def parse_view(name: str) -> View | None:
 
 
 def _blocks(path: Path, chairs: int, progress: Progress | None) -> Iterator[ByteArray]:
-    """Yield one block per chair. All renderings are read first, because an archive may have any order."""
+    """Yield one block per chair. All renderings are read first, because the files of an archive may be in any order."""
     images: dict[View, ByteArray] = {}
     views = chairs * ELEVATIONS * AZIMUTHS
     for name, stream in _folder_files(path) if path.is_dir() else read_tar_files(path, lambda n: bool(parse_view(n))):

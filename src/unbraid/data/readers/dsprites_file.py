@@ -24,7 +24,8 @@ def dsprites_file(
 ) -> BinaryImages:
     """Load the published file of dSprites: 737,280 binary 64x64 images, stored as bits (377 MB).
 
-    All labels are checked against the grid. The factor colour, which has a single value, is omitted.
+    The labels of all images are checked: they must form the full grid of factors. The factor colour, which has a single
+    value, is omitted.
     Reference: Matthey et al. (2017), github.com/google-deepmind/dsprites-dataset.
     """
     (path,) = locate_files("dsprites_file", root).values()

@@ -24,7 +24,7 @@ FILES = [f"tr_reg_{number:03d}.ply" for number in range(100)]
 
 
 class Meshes(FactorData):
-    """Meshes with the same triangles on a full grid of factors.
+    """Meshes that all have the same triangles. There is one mesh for each combination of factor values.
 
     A row of `table` contains the coordinates x, y and z of the first vertex, then those of the second vertex, and
     so on.

@@ -30,7 +30,7 @@ def open_hdf5(path: Path, content: Stream | None = None) -> Iterator[Any]:
 def find_dataset(path: Path, file: Any, key: str, shape: tuple[int, ...], kinds: str) -> Any:
     """Return the HDF5 dataset called `key`, after checking its shape and type.
 
-    `kinds` contains the numpy kinds that are allowed, which are "i", "u" or "f".
+    `kinds` is a string of the allowed numpy kinds "i", "u" and "f". For example, "iu" allows all integers.
     """
     if key not in file or not hasattr(file[key], "shape"):
         raise UserError(f"{path} must have a dataset {key!r}. Got {', '.join(map(str, file)) or 'none'} instead.")

@@ -78,7 +78,7 @@ def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...
 
 
 def _read_matrices(content: bytes, order: str, max_bytes: int) -> Iterator[bytes]:
-    """Yield the contents of the matrices, decompressed up to `max_bytes` bytes."""
+    """Yield the content of each matrix. At most `max_bytes` bytes of a compressed matrix are decompressed."""
     at = HEADER_BYTES
     while at < len(content):
         kind, length, start, after = _read_tag(content, at, order)

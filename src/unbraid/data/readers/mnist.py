@@ -40,7 +40,7 @@ def mnist(
         pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
             32x32 but not 28x28 images.
         part: "all", "train" or "test".
-        turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
+        turn: Each image is rotated by a fixed random angle of up to this many degrees (see `unbraid.data.moving`).
         shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
 
     Returns:
@@ -74,7 +74,7 @@ def fashion_mnist(
         pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
             32x32 but not 28x28 images.
         part: "all", "train" or "test".
-        turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
+        turn: Each image is rotated by a fixed random angle of up to this many degrees (see `unbraid.data.moving`).
         shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
 
     Returns:

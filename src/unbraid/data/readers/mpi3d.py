@@ -21,7 +21,7 @@ FULL_GRID = (6, 6, 2, 3, 3, 40, 40)
 SMALL_GRID = (4, 4, 2, 3, 3, 40, 40)
 PIXELS = 64
 # The grids that the file of each dataset may have. The first one is the grid of the current file. For mpi3d_toy and
-# mpi3d_realistic, the files of the 2019 challenge have a smaller grid.
+# mpi3d_realistic, the files of the NeurIPS 2019 Disentanglement Challenge have a smaller grid.
 GRIDS = {
     "mpi3d_toy": (FULL_GRID, SMALL_GRID),
     "mpi3d_realistic": (FULL_GRID, SMALL_GRID),
@@ -35,8 +35,8 @@ def mpi3d_toy(
 ) -> ByteImages:
     """Load MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB uncompressed).
 
-    The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
-    is issued.
+    The file of the NeurIPS 2019 Disentanglement Challenge, with 460,800 images, is also accepted. Two factors then have
+    fewer values, and a warning is issued.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
     return _load_mpi3d("mpi3d_toy", device, root, progress)
@@ -47,8 +47,8 @@ def mpi3d_realistic(
 ) -> ByteImages:
     """Load MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB uncompressed).
 
-    The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
-    is issued.
+    The file of the NeurIPS 2019 Disentanglement Challenge, with 460,800 images, is also accepted. Two factors then have
+    fewer values, and a warning is issued.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
     return _load_mpi3d("mpi3d_realistic", device, root, progress)
@@ -90,7 +90,7 @@ def read_mpi3d(
 ) -> ByteImages:
     """Read MPI3D from a .npz file with the array `images` of shape (n, 64, 64, 3).
 
-    The number n of images decides which of `grids` the file has.
+    The number n of images determines which of the possible `grids` the file has.
     """
     grids = grids or GRIDS[name]
     found = npz.array_shape(path, "images")

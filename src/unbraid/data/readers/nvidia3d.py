@@ -73,9 +73,10 @@ def isaac3d(
 ) -> ByteImages:
     """Load Isaac3D: 737,280 images 64x64x3 of a robot arm in a kitchen, with nine factors.
 
-    The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked against the grid.
-    The authors' description lists the factors in an order that does not fit their numbers of values. The order used
-    here fits these numbers, and is that of the code for the paper on latent quantisation (arXiv:2305.18378).
+    The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked: they must match
+    the full grid of factors. The authors' description lists the factors in an order that does not fit their numbers of
+    values. The order used here does fit. It is also used by the code of the paper on latent quantisation
+    (arXiv:2305.18378).
     Reference: Nie et al. (2020), arXiv:2003.03461.
     """
     return read_nvidia3d(ISAAC3D, locate_files("isaac3d", root), device=device, progress=progress)
@@ -86,7 +87,8 @@ def falcor3d(
 ) -> ByteImages:
     """Load Falcor3D: 233,280 images 64x64x3 of a living room, with seven factors of light and camera.
 
-    The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked against the grid.
+    The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked: they must match
+    the full grid of factors.
     Reference: Nie et al. (2020), arXiv:2003.03461.
     """
     return read_nvidia3d(FALCOR3D, locate_files("falcor3d", root), device=device, progress=progress)
@@ -105,7 +107,7 @@ def read_nvidia3d(
         form: The files and the factors of the dataset.
         files: Paths by file name: either one zip archive with pictures and labels, or the folder of pictures and the
             file of labels.
-        sizes: The number of values of each factor. The default is the numbers of the published files.
+        sizes: The number of values of each factor. The default is `form.sizes`, as in the published files.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
 

@@ -14,7 +14,8 @@ from unbraid.data.readers.verify import REMEDY, Stream, convert_read_errors, exp
 from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
 
-MAX_FILE_BYTES = 1 << 27  # maximum size of a file in a zip archive; the largest known is 53 MB, the labels of Isaac3D
+# Maximum size of a file in a zip archive. The largest known file, the labels of Isaac3D, has 53 MB.
+MAX_FILE_BYTES = 1 << 27
 
 Opener: TypeAlias = Callable[[str], Stream]
 

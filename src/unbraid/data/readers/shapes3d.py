@@ -18,7 +18,7 @@ from unbraid.data.readers.verify import Array, check_grid
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
-PERIODS = dict.fromkeys(NAMES[:3], 10)  # the hues 0, 0.1, ..., 0.9; a full turn is 1
+PERIODS = dict.fromkeys(NAMES[:3], 10)  # the hues are 0, 0.1, ..., 0.9, and hue 1 is the same colour as hue 0
 PIXELS = 64
 
 
@@ -27,8 +27,8 @@ def shapes3d(
 ) -> ByteImages:
     """Load the published file of Shapes3D: 480,000 images 64x64x3 of an object in a room (5.9 GB uncompressed).
 
-    On first use, the images are converted to an uncompressed file in the cache folder. All labels are checked against
-    the grid.
+    On first use, the images are converted to an uncompressed file in the cache folder. The labels of all images are
+    checked: they must form the full grid of factors.
     Reference: Burgess and Kim (2018), github.com/google-deepmind/3d-shapes.
     """
     (path,) = locate_files("shapes3d", root).values()

@@ -29,10 +29,10 @@ GRID_NAME = "smallnorb?instance=factor"
 
 
 class ToyPhotographs(Labelled):
-    """Photographs of toys, without the instance as a factor.
+    """Photographs of toys. The instance, which identifies a toy within its category, is not a factor.
 
     Attributes:
-        instance: Index of the toy within its category, from 0 to 9. It is not a factor.
+        instance: Index of the toy within its category, from 0 to 9.
     """
 
     grid_name = GRID_NAME
@@ -58,7 +58,7 @@ def smallnorb(
     halved. Each category has 10 instances, which are different toys. By default the instance is not a factor, as in
     arXiv:1811.12359. The data then have the factors category, elevation, azimuth and lighting, with ten images per
     combination, and the training images come first. ``smallnorb?instance=factor`` makes the instance the second factor.
-    The images are then a full grid of 5 x 10 x 9 x 18 x 6 combinations, which methods that train on pairs need.
+    The images are then a full grid of 5 x 10 x 9 x 18 x 6 combinations. Methods that train on pairs need a full grid.
     Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; used as in arXiv:1811.12359.
     """
     if instance not in ("hidden", "factor"):

@@ -118,7 +118,10 @@ def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any
 
 
 def check_grid(path: Path, what: str, found: Array, values: Sequence[Array]) -> None:
-    """Raise a UserError unless the labels `found` are all combinations of `values`, with the last factor fastest."""
+    """Raise a UserError unless the labels `found` are all combinations of `values`, in the order of the grid.
+
+    In this order, the last factor varies fastest. Numbers may differ by up to 0.001.
+    """
     sizes = [len(column) for column in values]
     wrong = np.zeros(len(found), bool)
     for j, column in enumerate(values):

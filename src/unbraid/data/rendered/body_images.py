@@ -21,7 +21,7 @@ NAMES = ("gender", "proportions", "weight", "height", "pose")
 SIZES = (5, 5, 10, 10, 4)
 LOW_HIGH = {"gender": (0, 1), "proportions": (0, 1), "weight": (0, 1), "height": (0.15, 0.55)}
 FIXED = {"age": ADULT_AGE, "muscle": 0.2}
-# Rotations of the left collar and arm in degrees. The paper lists them in radians for both sides.
+# Rotations of the left collar and arm in degrees. The paper (see `body_images`) lists them in radians for both sides.
 ARMS = ((-180 / 8, -180 / 3.5), (-180 / 16, -180 / 3.5), (180 / 16, 180 / 3.5), (180 / 8, 180 / 3.5))
 POSES: list[Pose] = [mirror_pose({"collar.L": (0, 0, collar), "arm.L": (0, 0, arm)}) for collar, arm in ARMS]
 FRAME_HEIGHT, FRAME_CENTRE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
@@ -49,8 +49,8 @@ def body_images(
     Args:
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1.
-        size: Rows and columns of an image. The paper uses (400, 200). Images take one byte per pixel in memory, which
-            is 800 MB in total for the size of the paper.
+        size: Number of rows and columns of an image. The paper uses (400, 200). Images take one byte per pixel in
+            memory, which is 800 MB in total for the size of the paper.
 
     Returns:
         10,000 images of shape (1, rows, columns), with the factors gender, proportions, weight, height and pose.

@@ -85,7 +85,7 @@ class BodyModel:
         self.alignment = {side: self._arm_alignment(heads, side) for side in "LR"}
 
     def _arm_alignment(self, heads: Tensor, side: str) -> tuple[Tensor, Tensor]:
-        """Return the rotations of upper arm and forearm that hold an arm in anny's rest pose straight out sideways."""
+        """Return the rotations of upper arm and forearm that move an arm from anny's rest pose to straight sideways."""
         names = (f"upperarm01.{side}", f"lowerarm01.{side}", f"wrist.{side}")
         shoulder, elbow, wrist = (heads[self.bones[name]] for name in names)
         out = torch.tensor([1.0 if side == "L" else -1.0, 0, 0], dtype=torch.float64)

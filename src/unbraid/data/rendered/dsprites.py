@@ -1,4 +1,4 @@
-"""The dataset dSprites, rendered from a description of its shapes instead of read from the published file."""
+"""The dataset dSprites, which is rendered from a description of its shapes and not read from the published file."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ExampleNoise:
 
 @dataclass
 class PartialNoise(Noise):
-    """A part of the noise of a training step, which belongs to the images from index `first` on."""
+    """The part of the noise of a training step that belongs to consecutive images of the batch, from `first` on."""
 
     first: int = 0
 

@@ -40,7 +40,7 @@ class Scene:
     y: Tensor
 
     def polygons(self, device: torch.device) -> Iterator[Tensor]:
-        """Yield, for each shape and scale, its outlines at all angles, float64 of shape (angles, vertices, 2).
+        """Yield, for each shape and scale, the outlines at all angles, float64 of shape (angles, vertices, 2).
 
         The centres of the sprites are at the origin.
         """
@@ -175,12 +175,12 @@ def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
 def _flip_masks(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
     """Return the bits that each crossing flips, int64 of shape (crossings, len(x)).
 
-    These are the bits of all columns whose centres are at the crossing or to the right of it. The edge crosses the row
-    at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column to flip is the ceiling of a quotient of integers whose
-    denominator is below 2^31. Float64 computes it exactly for two reasons. First, all products and sums are integers
-    below 2^53. Second, rounding the quotient does not change its ceiling. If the quotient is an integer, the division
-    returns it exactly. Otherwise it differs from every integer by at least 2^-31, which is much more than the rounding
-    error.
+    These are the bits of all columns whose centres are at the crossing or to the right of it. An edge from (x0, y0) to
+    (x1, y1) crosses the centre line of a row at x = x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column to flip
+    is the ceiling of a quotient of integers whose denominator is below 2^31. Float64 computes this ceiling exactly for
+    two reasons. First, all products and sums are integers below 2^53. Second, rounding the quotient does not change its
+    ceiling. If the quotient is an integer, the division returns it exactly. Otherwise it differs from every integer by
+    at least 2^-31, which is much more than the rounding error.
     """
     centres, vertices = y.shape[1], y.shape[2]
     y0, y1 = y.flatten()[edge], y.roll(-1, -1).flatten()[edge]

@@ -75,7 +75,7 @@ class Hit(NamedTuple):
     """Where rays hit a solid.
 
     Attributes:
-        t: Position along each ray at which it hits the solid. Infinite if it does not.
+        t: Position along each ray at which it hits the solid, or infinity if it misses the solid.
         normal: Unit normal of the solid at this point.
     """
 
@@ -195,9 +195,10 @@ def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[
 def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the light of the lamp, all other light, and the gloss at each point.
 
-    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal, l the direction to the lamp and s
-    the axis of the lamp. The other light is ambient light and a headlight, which shines along the axis of the camera.
-    Gloss is constant where the lamp shines, with a smooth edge.
+    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal and l the direction to the lamp. s
+    is the axis of the lamp, which is the direction from the point (spot_x, spot_y) of the floor to the lamp. The other
+    light is ambient light and a headlight, which shines along the axis of the camera. Gloss is constant where the lamp
+    shines, with a smooth edge.
     """
     position = _lamp_position(scene, point)
     axis = position - position.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
@@ -214,8 +215,11 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     """Return the texture of floor and walls, by which their light is multiplied.
 
     The texture consists of faint hexagons and one dark stroke in every square tile. A tile (u, v) is as wide as the
-    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. On the floor, the hexagons
-    fade with the distance t. The lengths of the stroke are in units of tiles.
+    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. `shift` moves the texture
+    along y. `hexagons` is the contrast of the hexagons. On the floor, it decreases with the distance t, by the factor
+    exp(-(t / `fade`)^2). `blot` is the fraction by which the stroke is darker, (`blot_u`, `blot_v`) is its centre,
+    (`stroke_u`, `stroke_v`) is the vector from its start to its end, and `stroke_width` is half of its width. These
+    lengths are in units of tiles.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift

@@ -1,4 +1,4 @@
-"""The dataset Shapes3D, rendered by ray casting instead of read from the published file."""
+"""The dataset Shapes3D, which is rendered by ray casting and not read from the published file."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from unbraid.noise import Noise
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
-OVERSAMPLE = 3
-FIFTHS = 5
+OVERSAMPLE = 3  # number of rays per pixel along each axis of the image
+FIFTHS = 5  # the channels of a colour are integers from 0 to 5, in units of 1/5 (see `hue_colours`)
 # Number of integer units per level of brightness. The layers from which images are blended are stored as integers (see
 # `layer_table`), because integer sums are the same on all devices.
 UNITS_PER_LEVEL = 32
@@ -94,11 +94,11 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
     The images are rendered by this package and differ slightly from those of the published file. Camera, room, light
     and texture were fitted to 50 images of that file. These images have no labels. Each of them was compared with
     the rendered image of the same three hues whose scale, shape and orientation give the smallest error. The outermost
-    pixels were left out. The mean absolute error is 1.24 levels of 255 on average and 2.12 at most. Over the whole
-    dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published file: 0.5026,
-    0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published file: 0.2941,
-    0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if the solid is
-    round. The layers from which images are blended take 39 MB.
+    pixels were left out. On a scale from 0 to 255, the mean absolute error of an image is 1.24 on average over the 50
+    images, and 2.12 at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960
+    (published file: 0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648
+    (published file: 0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if
+    the solid is round. The layers from which images are blended take 39 MB.
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 
     Args:

@@ -42,9 +42,10 @@ class Toy(FactorData):
 
 
 def toy(device: str | torch.device = "cpu", progress: Progress | None = None) -> Toy:
-    """Generate a synthetic dataset of 960 vectors in 16 dimensions, a smooth injective function of four factors.
+    """Generate a synthetic dataset of 960 vectors in 16 dimensions, with four factors.
 
-    Each dimension has mean 0 over the dataset, and the mean variance of the dimensions is 1.
+    The vectors are a smooth injective function of the factors (see `mix_factors`). Each dimension has mean 0 over the
+    dataset, and the mean variance of the dimensions is 1.
 
     Args:
         device: Device on which to store the vectors.
@@ -75,9 +76,10 @@ def mix_factors(factors: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
 
     .. math:: x = R\,g(Q\,g(2 P c))
 
-    Here c are the factors of one example, P (16 x 4), Q and R (16 x 16) are fixed random matrices with orthonormal
-    columns, and g is the elementwise function `nonlinearity`. The function is injective because each of its
-    steps is injective. Matrices with orthonormal columns are injective, and g is strictly increasing.
+    Here c is the vector of the factors of one example. P (16 x 4), Q (16 x 16) and R (16 x 16) are fixed random
+    matrices with orthonormal columns, and g is the elementwise function `nonlinearity`. The function is injective
+    because each of its steps is injective: matrices with orthonormal columns are injective, and g is strictly
+    increasing.
     """
     noise = Noise(torch.tensor(SEED))
     p, q, r = (_random_orthonormal(noise, width) for width in (factors.shape[1], WIDTH, WIDTH))

@@ -54,8 +54,8 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
     :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean of the normals of its faces, weighted by area, l
     the direction to the lamp, and a the fraction of ambient light. Within a face the shade is linear. The vertices of a
     face are in counter-clockwise order when it is seen from outside. Faces that face away from the viewer are not
-    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. After
-    that, faces are compared by integers, so the order of the faces does not matter.
+    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. Depths are compared as
+    integers, so the order of the faces does not matter.
 
     Args:
         vertices: Vertices (b, v, 3) of the meshes, in metres.
