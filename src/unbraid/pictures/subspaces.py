@@ -152,9 +152,10 @@ def swap_panels(run: Run, data: FactorData, index: Tensor, groups: Groups | None
 
 
 def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]]:
-    """Return the names of the k parts of the latents, and the parts of each of n examples, whose sum is decoded.
+    """Return the names of the k parts of the latents, and these parts for each of n examples.
 
-    The parts are the subspaces of the method if it has any, and single latents otherwise.
+    The parts of an example add up to the latents that are decoded. They are the subspaces of the method if it has any,
+    and single latents otherwise.
     """
     method, q = run.spec.method, run.net.encode(x)
     vectors = method.subspace_codes(run.net, q)

@@ -43,9 +43,9 @@ def draw_puzzles(
 ) -> Puzzles:
     """Draw puzzles at random.
 
-    The number of active factors is drawn uniformly from `relations`. Factors that are not active are drawn until they
-    are neither constant in both of the first two rows nor have three different values in both of them. The active
-    factors therefore follow from the context alone.
+    The number of active factors, which is also called the number of relations, is drawn uniformly from `relations`. The
+    values of each other factor are drawn again while the factor is constant in both of the first two rows, or has three
+    different values in both. The active factors therefore follow from the context alone.
 
     With `easy` alternatives, the six answers are independent and uniform, under the condition that each answer could be
     the correct one for some choice of active factors. With `hard` alternatives and two or more relations, two active
@@ -132,7 +132,7 @@ def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> 
 
 
 def identifying_sets(answers: Int[Tensor, "n a k"], sets: Bool[Tensor, "s k"]) -> Bool[Tensor, "n a s"]:
-    """Return, for each answer and set, whether the factors of the set tell the answer apart from all others."""
+    """Return, for each answer and set of factors, whether these factors tell the answer apart from all others."""
     differs = answers[:, :, None] != answers[:, None]  # (n, a, a, k)
     apart = (differs.float() @ sets.T.float()) > 0  # (n, a, a, s)
     itself = torch.eye(answers.shape[1]).bool()[:, :, None]

@@ -103,7 +103,7 @@ def _write_reduction(graph: Graph, name: str, given: Given, shape: Any) -> Any:
 
 
 def reduced_axes(given: Given) -> list[int]:
-    """Return the axes over which an operator reduces its input. No axes mean all axes."""
+    """Return the axes over which an operator reduces its input. If it names no axes, return all axes."""
     rank, dim = len(given["self"].shape), given.get("dim")
     axes = [dim] if isinstance(dim, int) else dim
     return [axis % rank for axis in axes] if axes else list(range(rank))
