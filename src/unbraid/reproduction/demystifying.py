@@ -119,7 +119,7 @@ def compared_differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[C
     """Yield the differences whose signs are compared, with their standard errors.
 
     `cells` are either our results or the published numbers. For each method, the differences are original minus
-    modified, noise minus modified, and for VAEs also the first difference minus that of PCL.
+    modified, noise minus modified, and for VAEs also the first difference minus the same difference for PCL.
     """
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
