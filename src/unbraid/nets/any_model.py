@@ -153,7 +153,7 @@ def read_examples(output: Any) -> Any:
 
 
 def pixel_problem(decoded: Tensor) -> str | None:
-    """Return a sentence that says what is wrong with decoded pixels, or None if they are almost in [0, 1]."""
+    """Return a sentence that says what is wrong with decoded pixels, or None if they are close enough to [0, 1]."""
     low, high = float(decoded.min()), float(decoded.max())
     if low >= -PIXEL_TOLERANCE and high <= 1 + PIXEL_TOLERANCE:
         return None

@@ -1,7 +1,7 @@
 """The networks of VITAE: the presets for the experiments of the paper, and the network that warps decoded images.
 
 VITAE divides the latents into two parts, the appearance and the perspective. One decoder maps the appearance to an
-image. Another maps the perspective to the parameters of a spatial transformation, which warps this image.
+image. Another decoder maps the perspective to the parameters of a spatial transformation, which warps this image.
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
 

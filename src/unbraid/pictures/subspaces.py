@@ -43,7 +43,7 @@ def swap_subspaces(
     donors: Sequence[int] | None = None,
     out: str | Path | None = None,
 ) -> Path:
-    """Write `swapping.png`, which shows an example with one subspace at a time replaced by that of other examples.
+    """Write `swapping.png`, which shows an example after one of its subspaces is replaced by that of another example.
 
     The first row shows the example and the other examples, which are called donors. Each further row belongs to one
     subspace. It shows the reconstruction of the example, followed by the example decoded with this subspace of each

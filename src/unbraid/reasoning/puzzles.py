@@ -1,7 +1,7 @@
 """Reasoning puzzles: 3x3 matrices of panels whose last panel is missing, and six answers to choose from.
 
 A panel is a combination of factor values. Some factors are active: they are constant in each row of the matrix. The
-correct answer is the only one with which they are also constant in the last row.
+correct answer is the only answer with which the active factors are also constant in the last row.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def factor_sets(sizes: Tensor, count: int) -> Bool[Tensor, "s k"]:
 def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Draw sets of six answers, and for each set the active factors that make the given answer the only correct one.
 
-    Sets are accepted by a condition that treats all six answers alike, which keeps them exchangeable.
+    Sets are accepted by a condition that treats all six answers alike, so the answers stay exchangeable.
     """
     n, sets = len(position), factor_sets(sizes, count)
     accepted, identified = [torch.zeros(0, ANSWERS, len(sizes)).long()], [torch.zeros(0, ANSWERS, len(sets)).bool()]

@@ -45,7 +45,7 @@ MAPS: dict[str, tuple[str, ...]] = {
     "pow": ("self", "exponent"),
     "where": ("condition", "self", "other"),
 }  # fmt: skip
-"""Functions of `assets/operators.js` with the same name, and the arguments that they take."""
+"""Operators that a function of the same name in `assets/operators.js` computes, and the arguments that it takes."""
 
 COPIES = ("alias", "clone")
 VIEWS = ("diagonal", "expand", "permute", "select", "slice", "split_with_sizes", "squeeze", "unfold",

@@ -9,7 +9,7 @@ first kind is small layers, for which the second part takes little space. The se
 with which VITAE warps an image, because a small error in this map would move whole edges.
 
 A run with precision bf16 rounds the inputs of matrix products and convolutions to bf16. The page does not
-round them. For such a run, its pixels therefore differ by a few grey levels from those that PyTorch decodes.
+round them. For such a run, the pixels on the page differ by a few grey levels from those that PyTorch decodes.
 """
 
 from __future__ import annotations

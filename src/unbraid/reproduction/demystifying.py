@@ -152,7 +152,7 @@ def select_runs(table: DataFrame) -> DataFrame:
 
 
 def our_results(runs: DataFrame) -> OurResults:
-    """Compute our results for each number, without over-pruned runs, and the differences between them."""
+    """Compute our result for each published number, and the differences between results. Leave out over-pruned runs."""
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
     trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
     not_pruned = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))
