@@ -31,7 +31,7 @@ def draw_extremes(
     span: float = 2.0,
     columns: int = 9,
 ) -> Path:
-    """Write a PNG file with one grid of two latents per run, with the best runs of each method above its worst.
+    """Write a PNG file with one grid of two latents per run. The best runs of each method are above its worst runs.
 
     In each grid the latent with the most information about the first factor changes from left to right, and the latent
     with the most information about the second factor changes from top to bottom. A latent that falls as its factor

@@ -115,8 +115,8 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
 
     If the encoder returns variances, the positions are values of the latent, and rows are sorted by the mean KL of
     their latent. Otherwise positions are distances from the mean code, in standard deviations of the codes of all
-    images, and rows are sorted by standard deviation. If there is only one image and no variances, positions are added
-    to the values of its latents, and rows are not sorted.
+    images, and rows are sorted by standard deviation. If there is only one image and the encoder returns no variances,
+    positions are added to the values of its latents, and rows are not sorted.
     """
     codes = adapter.encode_images(x)
     start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)

@@ -20,11 +20,12 @@ PUBLISHED = {
     ("shape", "scale", "orientation", "x", "y"): (3, 3, 1, 4, 4),
     ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"): (10, 10, 10, 4, 4, 4),
 }
-"""How many values of each factor puzzles use on dSprites and Shapes3D, in the code of van Steenkiste et al. (2019).
+"""The number of values of each factor that appear in puzzles on dSprites and Shapes3D.
 
-The keys are the names of the factors. A factor with fewer values is used with all its values.
+The keys are the names of the factors. All values of a factor appear if it has fewer values than this number.
+Reference: the code of van Steenkiste et al. (2019), arXiv:1905.12506.
 """
-MAX_VALUES = 4  # how many values of each factor puzzles use at most on all other datasets
+MAX_VALUES = 4  # maximum number of values of each factor that appear in puzzles on all other datasets
 MAX_PANELS = 1_000_000
 
 
@@ -58,7 +59,7 @@ class Panels:
 
 
 def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> Panels:
-    """Choose which values of each factor puzzles use. They are evenly spaced and begin with the first value.
+    """For each factor, choose the values that appear in puzzles. They are evenly spaced and begin with the first value.
 
     Args:
         data: A dataset with one example for each combination of factor values.
