@@ -33,8 +33,8 @@ class ReasoningSettings:
     Args:
         alternatives: How similar the wrong answers are to the correct one: "easy" or "hard" (see `draw_puzzles`).
         relations: Possible numbers of factors that are constant in each row. Each number is equally likely.
-        values: The number of values that puzzles use of a factor, by the name of the factor. All other factors have the
-            defaults of `choose_panels`.
+        values: The number of values of a factor that appear in puzzles, by the name of the factor. All other factors
+            have the defaults of `choose_panels`.
         steps: Number of training steps.
         batch: Number of puzzles per step.
         learning_rate: Learning rate of Adam.
