@@ -26,7 +26,7 @@ MIX_2 = 0x94D049BB133111EB - 2**64
 
 @functools.cache
 def _noise_kernels(device: torch.device) -> Any:
-    """Return the module whose GPU kernels compute a draw in one launch, or None if the device does not support it."""
+    """Return the module whose GPU kernels compute a draw in one launch, or None if the device does not support them."""
     if not supports_kernels(device):
         return None
     from unbraid.accel.kernels import noise

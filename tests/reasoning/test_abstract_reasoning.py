@@ -48,7 +48,7 @@ def test_panels_are_spread_over_the_values_of_the_data(name: str, sizes: tuple[i
 def test_values_can_be_chosen_and_are_checked() -> None:
     toy = ub.data.load("toy")
     assert choose_panels(toy, {"a": 8, "b": 1}).sizes == (8, 1, 4, 4)
-    with pytest.raises(UserError, match="must be at least 1 and at most a 8, b 6, c 5, d 4"):
+    with pytest.raises(UserError, match="must be at least 1 and at most: a 8, b 6, c 5, d 4"):
         choose_panels(toy, {"a": 9})
     with pytest.raises(UserError, match="Unknown factor 'shape'"):
         choose_panels(toy, {"shape": 2})

@@ -1,7 +1,7 @@
-"""What models from outside unbraid consist of, and what their outputs mean.
+"""Find the encoder and the decoder of a model from outside unbraid, and interpret their outputs.
 
 Encoders return codes in many forms: a tensor, a tuple, a distribution, or an object with named fields. The field names
-in this module are those of torch.distributions and of common libraries of autoencoders.
+in this module are those of torch.distributions and of common autoencoder libraries.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ SPREADS = (
 )
 """Fields with a measure of spread, and the power to which it is raised to give the variance."""
 EXAMPLES = ("mean", "reconstruction", "sample", "recon_x", "x_recon", "recon", "x_hat", "probs")
+"""Fields that contain the examples that a decoder returns."""
 SECOND = ("logvar", "variance", "std", "other")
 """What the second item of an encoder's pair of outputs can be."""
-PIXEL_TOLERANCE = 0.5  # decoded values that lie further outside [0, 1] are probably not pixels
+PIXEL_TOLERANCE = 0.5  # decoded values further than this outside [0, 1] are probably not pixels
 
 
 class ModelParts(NamedTuple):
@@ -109,11 +110,11 @@ def read_posterior(output: Any, second: str | None = None) -> tuple[Any, Any]:
 
     Args:
         output: A tensor or an array, a tuple, a distribution, a dictionary, or an object with fields.
-        second: What the second of two items of a tuple is, one of `SECOND`. By default all items after the first are
-            ignored, because the second may be a log variance, a standard deviation or a sample.
+        second: If the output is a pair, what its second item is: one of `SECOND`. By default, all items after the first
+            are ignored, because the second may be a log variance, a standard deviation or a sample.
 
     Returns:
-        The codes, which are the mean if there is a distribution, and the log variances or None.
+        The codes, which are the means if the output is a distribution, and the log variances or None.
 
     >>> read_posterior(torch.distributions.Normal(torch.zeros(1), torch.ones(1)))
     (tensor([0.]), tensor([0.]))
@@ -142,7 +143,7 @@ def _log_variance(output: Any) -> Any:
 
 
 def read_examples(output: Any) -> Any:
-    """Return the examples in the output of a decoder: its first item or one of its `EXAMPLES` fields, if it has any."""
+    """Return the examples in the output of a decoder: its first item, one of its `EXAMPLES` fields, or all of it."""
     if isinstance(output, tuple | list) and output:
         return read_examples(output[0])
     if isinstance(output, Tensor | np.ndarray):
@@ -152,7 +153,7 @@ def read_examples(output: Any) -> Any:
 
 
 def pixel_problem(decoded: Tensor) -> str | None:
-    """Return what is wrong with decoded pixels, or None if they are in [0, 1], up to a tolerance."""
+    """Return a sentence that says what is wrong with decoded pixels, or None if they are close enough to [0, 1]."""
     low, high = float(decoded.min()), float(decoded.max())
     if low >= -PIXEL_TOLERANCE and high <= 1 + PIXEL_TOLERANCE:
         return None

@@ -40,7 +40,10 @@ def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidd
 
 
 def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
-    """Build dense layers with hidden widths `hidden`, then transposed convolutions with the channels `widths`."""
+    """Build dense layers with hidden widths `hidden`, then transposed convolutions.
+
+    `widths` lists the number of input channels of the first transposed convolution, then the output channels of each.
+    """
     flat = widths[0] * FINAL_SIDE**2
     layers = [*_dense_layers([latents, *hidden, flat]), nn.Unflatten(1, (widths[0], FINAL_SIDE, FINAL_SIDE))]
     for previous, width in itertools.pairwise(widths):
@@ -70,9 +73,9 @@ def init_glorot(net: nn.Module) -> nn.Module:
 def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Locatello et al. (2019).
 
-    For images of 64 pixels, the encoder has four convolutions with kernel sizes 4, 4, 2, 2 and 32, 32, 64, 64 channels,
-    and one dense layer of 256 units. For other image sizes, both networks have fewer or more convolutions with 32
-    channels.
+    For images of 64 x 64 pixels, the encoder has four convolutions with kernel sizes 4, 4, 2, 2 and 32, 32, 64, 64
+    channels, and one dense layer of 256 units. For other image sizes, both networks have fewer or more convolutions
+    with 32 channels.
     Reference: Locatello et al. (2019), arXiv:1811.12359, table 1.
 
     Args:
@@ -99,8 +102,8 @@ def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Modul
 def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Burgess et al. (2018).
 
-    For images of 64 pixels, the encoder has four convolutions with kernel size 4 and 32 channels, and two dense layers
-    of 256 units. For other image sizes, it has fewer or more convolutions. The decoder mirrors the encoder.
+    For images of 64 x 64 pixels, the encoder has four convolutions with kernel size 4 and 32 channels, and two dense
+    layers of 256 units. For other image sizes, it has fewer or more convolutions. The decoder mirrors the encoder.
     Reference: Burgess et al. (2018), arXiv:1804.03599, appendix A.1.
 
     Args:
@@ -122,9 +125,10 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
 def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Fumero et al. (2021), which they train with PMP.
 
-    For images of 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and one
-    dense layer of 256 units. The decoder has dense layers of 256, 256 and 1024 units and four transposed convolutions
-    of kernel size 4. For other image sizes, both networks have fewer or more convolutions with 32 channels.
+    For images of 64 x 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and
+    one dense layer of 256 units. The decoder has dense layers of 256, 256 and 1024 units and four transposed
+    convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with 32
+    channels.
 
     Deviation: the encoder has 2 outputs per latent instead of one, because methods with a posterior need its log
     variances. PMP uses only the first half of the outputs.
@@ -155,12 +159,12 @@ def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
 def kim(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Kim & Mnih (2018), with which they train FactorVAE on dSprites.
 
-    For images of 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and one
-    dense layer of 128 units without an activation. The decoder has dense layers of 128 and 1024 units and four
+    For images of 64 x 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and
+    one dense layer of 128 units without an activation. The decoder has dense layers of 128 and 1024 units and four
     transposed convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with
     32 channels.
-    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. That the dense layer of the encoder has no activation is
-    taken from the code of Lin et al. (2020), arXiv:1906.06034.
+    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. The dense layer of the encoder has no activation in the
+    code of Lin et al. (2020), arXiv:1906.06034, which is followed here.
 
     Args:
         shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.

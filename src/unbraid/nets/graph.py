@@ -1,4 +1,4 @@
-"""Networks as data: a list of tensor operations that can be stored as JSON, and run without importing or unpickling.
+"""Networks as data: lists of tensor operations that are stored as JSON, and run without importing or unpickling code.
 
 `store_graph` writes what `torch.export` traced. `GraphNetwork` runs it. Only operations that compute tensors from
 tensors are accepted (see `find_operation`), so reading a graph of unknown origin cannot run code or open files.
@@ -29,6 +29,7 @@ KEPT = (
 )  # fmt: skip
 """Operations that are stored as they are, although PyTorch can express them by more elementary ones."""
 FORBIDDEN = re.compile(r"as_strided|empty|from_file|_assert|resize|set_|record_stream")
+"""Names of operations that are never accepted: they access memory or files directly, or return no tensor."""
 INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
     for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "ge", "gt", "le", "lt")
@@ -73,10 +74,10 @@ def _is_accepted(operation: torch._ops.OpOverload) -> bool:
 
 
 def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a traced network with one input and one output as a graph and its tensors, by their names in the graph.
+    """Return the graph of a traced network with one input and one output, and its tensors by their names in the graph.
 
-    If the network uses an operation that is not accepted, such as one that modifies its input, it is first expressed by
-    elementary operations, which takes longer.
+    If the network uses an operation that is not accepted, such as one that modifies its input, PyTorch first rewrites
+    the network in elementary operations, which takes longer.
 
     Raises:
         UserError: If the network uses an operation that cannot be stored.
@@ -94,12 +95,12 @@ def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
 
 
 def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **others: Any) -> Tensor:
-    """Return zeros in place of memory that an operation fills later, such as circular padding."""
+    """Return zeros in place of the uninitialised memory that an operation, such as circular padding, fills later."""
     return torch.zeros(size, dtype=dtype, device=device)
 
 
 def _read_program(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a traced network as a graph and its tensors, or raise a UserError if an operation is not accepted."""
+    """Return the graph and the tensors of a traced network, or raise a UserError if an operation is not accepted."""
     signature, values = program.graph_signature, {**program.state_dict, **program.constants}
     sources = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
                **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
@@ -206,7 +207,7 @@ def _nodes(value: Any) -> set[str]:
 
 
 def _from_json(value: Any, values: Mapping[str, Any], device: torch.device) -> Any:
-    """Return an argument of an operation, as `_to_json` wrote it."""
+    """Return an argument of an operation from the JSON that `_to_json` returned."""
     if isinstance(value, list):
         return [_from_json(item, values, device) for item in value]
     if not isinstance(value, dict):

@@ -33,7 +33,7 @@ NETS: Registry[PairBuilder] = Registry("nets", {
     "vitae_celeba": vitae.vitae_celeba,
     "vitae_celeba_half": vitae.vitae_celeba_half,
 })  # fmt: skip
-"""The builders of all presets by name. Each maps the shape of one example and the number of latents to a pair.
+"""The builders of all presets by name. Each maps the shape of one example and the number of latents to a `Pair`.
 
 Other packages add networks by entry points in the group `unbraid.nets`.
 """
@@ -107,11 +107,12 @@ def check_stored_net(name: str, where: object, trust: bool, file: str | None = N
     Args:
         name: The name of a preset, or ``module:function``.
         where: The folder of the run, for the error message.
-        trust: Whether the user has consented to import modules that files name.
+        trust: Whether the user has consented to import modules whose names are read from files.
         file: The file that is imported if the module cannot be imported by its name, or None.
 
     Raises:
-        UserError: If the name is not part of unbraid and the user has neither consented nor passed it in this process.
+        UserError: If the network is not part of unbraid, and the user has neither consented to import it nor passed it
+            to unbraid in this process.
     """
     if ":" in name and name not in QUALIFIED and not name.startswith("modules:"):
         check_trust("network", name, where, trust, file)
@@ -129,7 +130,7 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
 
     Raises:
         UserError: If the network has a dropout layer, if the encoder does not map (b, ...) to (b, 2 * latents), or
-            if the network has a decoder that does not map (b, latents) to (b, ...), or returns probabilities where its
+            if there is a decoder and it does not map (b, latents) to (b, ...) or returns probabilities where the
             likelihood expects logits.
     """
     for module in net.modules():
@@ -160,7 +161,7 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
 
 
 def _ends_in_sigmoid(decoder: nn.Module | None) -> bool:
-    """Return whether the last layer of a decoder, or of the decoder of VITAE's appearance, is a sigmoid."""
+    """Return whether the last layer of a decoder is a sigmoid. For VITAE, examine the decoder of the appearance."""
     last = decoder.appearance if isinstance(decoder, vitae.VitaeDecoder) else decoder
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]

@@ -32,8 +32,9 @@ class VAENet(nn.Module):
         encoder: A module that maps examples (b, ...) to (b, 2 d): the means of the d latents, then their log variances.
         decoder: A module that maps codes (b, d) to (b, ...), in the form that the likelihood expects, for example
             logits for "bernoulli". A method that needs no decoder sets this attribute to None after construction.
-        likelihood: Name of the likelihood p(x|z): "bernoulli"; "gaussian", a normal distribution with variance 1, whose
-            constant is left out; or "normal", a normal distribution with variance 0.1, including its constant.
+        likelihood: Name of the likelihood p(x|z): "bernoulli"; "gaussian", a normal distribution with variance 1,
+            without its normalising constant; or "normal", a normal distribution with variance 0.1, with its
+            normalising constant.
 
     Attributes:
         shape: Shape of one example, or None if it is not known.

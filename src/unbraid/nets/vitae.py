@@ -1,7 +1,7 @@
 """The networks of VITAE: the presets for the experiments of the paper, and the network that warps decoded images.
 
 VITAE divides the latents into two parts, the appearance and the perspective. One decoder maps the appearance to an
-image. Another maps the perspective to the parameters of a spatial transformation, which warps this image.
+image. Another decoder maps the perspective to the parameters of a spatial transformation, which warps this image.
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
 
@@ -24,12 +24,12 @@ from unbraid.spaces.transformers import Transformer
 
 LEAKY_SLOPE = 0.1  # negative slope of leaky ReLUs
 MIN_VARIANCE = 1e-5  # added to variances, so no variance is smaller than this
-# Factor for the initial weights of the layer that returns transformations, which then start close to the identity.
+# Factor that reduces the initial weights of the layer that returns transformations, so they start near the identity.
 WARP_INIT_SCALE = 0.1
 
 
 class MeanAndVariance(nn.Module):
-    """An encoder that consists of two networks of the same architecture, for the means and for the variances.
+    """An encoder that consists of two networks of the same architecture, one for the means and one for the variances.
 
     A softplus makes the variances positive. The encoder maps examples (b, ...) to (b, 2 d): the means, then the log
     variances.
@@ -77,7 +77,7 @@ def vitae_mlp(
 
 
 def vitae_mlp_half(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build `vitae_mlp` with half the units, because VITAE has two encoders and two decoders.
+    """Build `vitae_mlp` with half the units, to compensate for the two encoders and two decoders of VITAE.
 
     Args:
         shape: Shape of one example. Any shape is accepted.
@@ -107,7 +107,7 @@ def vitae_bodies(shape: tuple[int, ...], latents: int) -> Pair:
 
 
 def vitae_bodies_half(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build `vitae_bodies` with half the units, because VITAE has two encoders and two decoders.
+    """Build `vitae_bodies` with half the units, to compensate for the two encoders and two decoders of VITAE.
 
     Args:
         shape: Shape of one example. Any shape is accepted.
@@ -162,7 +162,7 @@ def vitae_conv(shape: tuple[int, ...], latents: int, channels: tuple[int, int, i
 
 
 def vitae_conv_half(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build `vitae_conv` with half the channels, because VITAE has two encoders and two decoders.
+    """Build `vitae_conv` with half the channels, to compensate for the two encoders and two decoders of VITAE.
 
     Args:
         shape: Shape (c, h, w) of one image, where h and w are multiples of 16.
@@ -204,7 +204,7 @@ def vitae_celeba(shape: tuple[int, ...], latents: int) -> Pair:
 
 
 def vitae_celeba_half(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build `vitae_celeba` with half the channels, because VITAE has two encoders and two decoders.
+    """Build `vitae_celeba` with half the channels, to compensate for the two encoders and two decoders of VITAE.
 
     Args:
         shape: Shape (c, h, w) of one image, where h and w are multiples of 16.

@@ -1,4 +1,4 @@
-"""An adapter for models from outside unbraid, which encodes images and decodes latents in chunks."""
+"""An adapter that encodes images and decodes latents in chunks with a model from outside unbraid."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class Adapter:
 def warn_if_not_pixels(reconstruction: Tensor) -> None:
     """Warn if the values of a reconstruction are probably not pixels.
 
-    Only reconstructions are checked, because latents far from those of all examples may decode to any values.
+    Only reconstructions are checked, because latents that are far from the codes of all examples may decode to any
+    values.
     """
     if (problem := pixel_problem(reconstruction)) is not None:
         warn_user(

@@ -1,4 +1,4 @@
-"""A picture of how two-dimensional codes represent a periodic factor, with codes coloured by its value."""
+"""A picture of how two-dimensional codes represent a periodic factor. Each code is coloured by the factor value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GREY = (200, 200, 200)
 
 
 def wheel_colours(values: Any) -> list[tuple[int, int, int]]:
-    """Return one RGB colour per value. Sorted values go once around the colour wheel, as a periodic factor does."""
+    """Return one RGB colour per value. From the smallest to the largest value, hues go around the colour wheel."""
     _, rank = np.unique(np.asarray(values), return_inverse=True)
     hues = rank / (rank.max() + 1)
     colours = [colorsys.hsv_to_rgb(float(hue), 0.85, 0.9) for hue in hues]

@@ -35,7 +35,7 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
         comparison: The comparison.
         out: The path of the file.
         by: The metric that determines the best run. By default MIG if all sides have scores of MIG, otherwise the first
-            metric of which all sides have scores. If there is no such metric, the first run of each side is shown.
+            metric for which all sides have scores. If there is no such metric, the first run of each side is shown.
         trust: Whether methods and networks that are not part of unbraid may be imported and run (see `load_runs`).
 
     Returns:

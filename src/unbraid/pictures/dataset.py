@@ -36,7 +36,7 @@ def draw_dataset(data: FactorData, out: str | Path) -> Path:
 
 
 def factor_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
-    """Return one labelled row per factor, which varies this factor of the example in the middle of the grid."""
+    """Return one labelled row per factor, in which this factor of the example in the middle of the grid varies."""
     middle = torch.tensor([size // 2 for size in data.sizes])
     rows = []
     for j, (name, size) in enumerate(zip(data.names, data.sizes, strict=True)):

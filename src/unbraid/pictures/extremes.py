@@ -1,4 +1,4 @@
-"""A picture of the best and the worst runs: grids of two latents that are matched to two factors and aligned."""
+"""A picture of the best and the worst runs. Each run has a grid of two latents, which are matched to two factors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def draw_extremes(
     span: float = 2.0,
     columns: int = 9,
 ) -> Path:
-    """Write a PNG file with one grid of two latents per run, the best runs of a method above its worst.
+    """Write a PNG file with one grid of two latents per run. The best runs of each method are above its worst runs.
 
     In each grid the latent with the most information about the first factor changes from left to right, and the latent
-    of the second factor from top to bottom. A latent that falls as its factor rises is flipped, so that all grids have
-    the same orientation.
+    with the most information about the second factor changes from top to bottom. A latent that falls as its factor
+    rises is flipped, so that all grids have the same orientation.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 7 and 8.
 
@@ -73,6 +73,6 @@ def draw_extremes(
 
 
 def _row_of(extreme: Extreme) -> tuple[str, str, str]:
-    """Return what the runs of one row have in common."""
+    """Return the dataset, the method, and "best" or "worst". Runs with the same values are in one row."""
     end, _, run = extreme
     return run.spec.data, method_name(run.spec.method), end

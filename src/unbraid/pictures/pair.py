@@ -1,4 +1,4 @@
-"""Pictures of the joint effect of two latents. Both change over a grid while the others keep their values."""
+"""Pictures of the joint effect of two latents. Both change over a grid while the other latents keep their values."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def traverse_pair(
 ) -> Path:
     """Write `pair.png`, a grid of decoded examples in which two latents change.
 
-    The first latent changes from left to right and the second from top to bottom, both from -span to span. The others
-    keep the values of the example. For methods whose controls (`Method.controls`) are not latents but subspaces,
-    circles or coordinates, two of these controls change. A control with bounds does not go beyond them.
+    The first latent changes from left to right and the second from top to bottom, both from -span to span. All other
+    latents keep the values of the example. For methods whose controls (`Method.controls`) are not latents but
+    subspaces, circles or coordinates, two of these controls change. A control with bounds does not go beyond them.
 
     Args:
         run: A run with a decoder.

@@ -34,7 +34,7 @@ def draw_samples(
     Args:
         runs: Runs with a decoder and a prior.
         out: The path of the file.
-        data: A dataset with the shape of the examples, or its name. By default the dataset of each run.
+        data: A dataset with examples of the decoded shape, or its name. By default the dataset of each run.
         count: The number of samples per run.
         seed: The random seed.
 

@@ -43,7 +43,7 @@ def swap_subspaces(
     donors: Sequence[int] | None = None,
     out: str | Path | None = None,
 ) -> Path:
-    """Write `swapping.png`, which shows an example with one subspace at a time replaced by that of other examples.
+    """Write `swapping.png`, which shows an example after one of its subspaces is replaced by that of another example.
 
     The first row shows the example and the other examples, which are called donors. Each further row belongs to one
     subspace. It shows the reconstruction of the example, followed by the example decoded with this subspace of each
@@ -152,9 +152,10 @@ def swap_panels(run: Run, data: FactorData, index: Tensor, groups: Groups | None
 
 
 def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]]:
-    """Return the names of the k parts of the latents, and the parts of each of n examples, whose sum is decoded.
+    """Return the names of the k parts of the latents, and these parts for each of n examples.
 
-    The parts are the subspaces of the method if it has any, and single latents otherwise.
+    The parts of an example add up to the latents that are decoded. They are the subspaces of the method if it has any,
+    and single latents otherwise.
     """
     method, q = run.spec.method, run.net.encode(x)
     vectors = method.subspace_codes(run.net, q)

@@ -114,9 +114,9 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     """Decode a traversal of a model from outside unbraid, with one row per latent.
 
     If the encoder returns variances, the positions are values of the latent, and rows are sorted by the mean KL of
-    their latent. Otherwise positions are distances from the mean over all images in standard deviations, and rows are
-    sorted by standard deviation. A single image without variances has no standard deviation, so positions are added to
-    the values of its latents, and rows are not sorted.
+    their latent. Otherwise positions are distances from the mean code, in standard deviations of the codes of all
+    images, and rows are sorted by standard deviation. If there is only one image and the encoder returns no variances,
+    positions are added to the values of its latents, and rows are not sorted.
     """
     codes = adapter.encode_images(x)
     start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)

@@ -197,7 +197,7 @@ def scaled_progress(report: ProgressCallback, start: float, scale: float) -> Pro
 def _codes(
     group: Sequence[Representation], data: FactorData, panels: Panels, on_message: Callable[[str], None]
 ) -> Iterator[Tensor]:
-    """Yield an array (p, d) for each representation: its codes of all p panels."""
+    """Yield a tensor (p, d) for each representation: its d-dimensional codes of all p panels."""
     runs = [one.run for one in group if one.run is not None]
     if not runs:
         yield from (panels.one_hot().to(one.device) for one in group)

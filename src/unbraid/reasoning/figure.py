@@ -30,9 +30,9 @@ def draw_curves(table: DataFrame) -> Figure:
 
 
 def describe_curves(table: DataFrame) -> str:
-    """Return one sentence per dataset with the best and the worst median accuracy after the last step, and chance.
+    """Return one sentence per dataset with the best and the worst median accuracy after the last step.
 
-    Trainings that diverged are left out.
+    A last sentence gives the accuracy of random guessing. Networks whose training diverged are left out.
     """
     texts = []
     last = table[table["step"] == table["step"].max()].dropna(subset=["accuracy"])

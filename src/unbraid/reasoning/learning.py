@@ -28,13 +28,13 @@ class ReasoningSettings:
 
     By default, the layers are the smallest of those that the paper tries. The paper also tries up to four edge layers,
     edge layers of 512 units, up to two graph layers, graph layers of 256 units, learning rates of 1e-4 and 1e-2, and
-    dropout of up to 0.75. It trains for 100,000 steps.
+    dropout of up to 0.75. Its networks are trained for 100,000 steps.
 
     Args:
         alternatives: How similar the wrong answers are to the correct one: "easy" or "hard" (see `draw_puzzles`).
         relations: Possible numbers of factors that are constant in each row. Each number is equally likely.
-        values: The number of values that puzzles use, by the name of the factor. Factors that are not named have the
-            defaults of `choose_panels`.
+        values: The number of values of a factor that appear in puzzles, by the name of the factor. All other factors
+            have the defaults of `choose_panels`.
         steps: Number of training steps.
         batch: Number of puzzles per step.
         learning_rate: Learning rate of Adam.
@@ -166,7 +166,7 @@ def _scores(
 
 
 def _loss(scores: Float[Tensor, "r b 6"], position: Int[Tensor, " b"]) -> Float[Tensor, ""]:
-    """Return the sum over runs of the mean cross-entropy, so that each network has the gradient of its own mean."""
+    """Return the sum over runs of the mean cross-entropy, so each network has the gradient of its own mean loss."""
     correct = position.to(scores.device).expand(len(scores), -1)
     return cross_entropy(scores.flatten(0, 1), correct.flatten(), reduction="sum") / scores.shape[1]
 

@@ -1,7 +1,7 @@
 """Reasoning puzzles: 3x3 matrices of panels whose last panel is missing, and six answers to choose from.
 
 A panel is a combination of factor values. Some factors are active: they are constant in each row of the matrix. The
-correct answer is the only one with which they are also constant in the last row.
+correct answer is the only answer with which the active factors are also constant in the last row.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def draw_puzzles(
 ) -> Puzzles:
     """Draw puzzles at random.
 
-    The number of active factors is drawn uniformly from `relations`. Factors that are not active are drawn until they
-    are neither constant in both of the first two rows nor have three different values in both of them. The active
-    factors therefore follow from the context alone.
+    The number of active factors, which is also called the number of relations, is drawn uniformly from `relations`. The
+    values of each other factor are drawn again while the factor is constant in both of the first two rows, or has three
+    different values in both. The active factors therefore follow from the context alone.
 
     With `easy` alternatives, the six answers are independent and uniform, under the condition that each answer could be
     the correct one for some choice of active factors. With `hard` alternatives and two or more relations, two active
@@ -109,7 +109,7 @@ def factor_sets(sizes: Tensor, count: int) -> Bool[Tensor, "s k"]:
 def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Draw sets of six answers, and for each set the active factors that make the given answer the only correct one.
 
-    Sets are accepted by a condition that treats all six answers alike, which keeps them exchangeable.
+    Sets are accepted by a condition that treats all six answers alike, so the answers stay exchangeable.
     """
     n, sets = len(position), factor_sets(sizes, count)
     accepted, identified = [torch.zeros(0, ANSWERS, len(sizes)).long()], [torch.zeros(0, ANSWERS, len(sets)).bool()]
@@ -132,7 +132,7 @@ def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> 
 
 
 def identifying_sets(answers: Int[Tensor, "n a k"], sets: Bool[Tensor, "s k"]) -> Bool[Tensor, "n a s"]:
-    """Return, for each answer and set, whether the factors of the set tell the answer apart from all others."""
+    """Return, for each answer and set of factors, whether these factors tell the answer apart from all others."""
     differs = answers[:, :, None] != answers[:, None]  # (n, a, a, k)
     apart = (differs.float() @ sets.T.float()) > 0  # (n, a, a, s)
     itself = torch.eye(answers.shape[1]).bool()[:, :, None]

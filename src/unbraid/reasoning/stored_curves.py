@@ -62,7 +62,7 @@ def read_curves(folder: Path | None, points: int) -> dict[str, Curve]:
 
 
 def add_curves(folder: Path | None, names: Mapping[str, str], curves: Iterable[Sequence[float]]) -> None:
-    """Add curves to the file in a folder, and replace those with the same keys. If `folder` is None, do nothing.
+    """Add curves to the file in a folder. Replace stored curves with the same keys. If `folder` is None, do nothing.
 
     `names` maps the key of each curve to its name, in the order of `curves`. Several processes may add curves at the
     same time.

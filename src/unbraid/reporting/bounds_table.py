@@ -60,7 +60,7 @@ def ceilings_and_floors(
 
 
 def sample_notes(datasets: Mapping[str, FactorData], runs: Sequence[Run]) -> list[str]:
-    """Return sentences that say how many rows of each dataset the metrics use, and how they are drawn."""
+    """Return sentences that say how many rows of each dataset the metrics use, and how these rows are drawn."""
     protocols = run_protocols(runs)
     samples = []
     for name, protocol in dict.fromkeys((run.spec.data, protocols[run.id]) for run in runs):

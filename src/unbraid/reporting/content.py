@@ -125,7 +125,7 @@ def report_content(
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """Describe a dataset: its factors, some examples, and the settings with which the page renders true images."""
+    """Describe a dataset: its factors, some examples, and what the page needs to render its images."""
     examples = Examples.choose(data, START_EXAMPLES)
     pictures: list[Picture | None] = [None] * len(examples.index)
     if is_drawable(data):

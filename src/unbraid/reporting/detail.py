@@ -144,10 +144,10 @@ def controls_json(controls: Controls, detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def main_factor(column: int | None, detail: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the factor about which a column of codes has the most information, or None for an unknown column.
+    """Return the factor about which a column of codes has the most information, or None if the column is unknown.
 
-    "share" is that information as a fraction of the entropy of the factor, and "floor" is the share for codes without
-    information about the factor.
+    In the result, "share" is this information as a fraction of the entropy of the factor, and "floor" is the share for
+    codes without information about the factor.
     """
     if column is None or column >= len(detail["information"]):
         return None

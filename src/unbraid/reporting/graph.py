@@ -1,8 +1,9 @@
 """The graph of operators with which an HTML page runs a decoder in JavaScript.
 
 A graph is a list of nodes. A node is a dictionary with the operator `op`, the shape of the tensor that it computes, the
-list `in` of its inputs, and settings of the operator. An input is the index of an earlier node, or a list with one
-number. The first node is the input of the graph. `assets/operators.js` runs the operators.
+list `in` of its inputs, and settings of the operator. An input is the index of an earlier node, or a constant,
+which is written as a list with one number. The first node is the input of the graph. `assets/operators.js` runs the
+operators.
 """
 
 from __future__ import annotations

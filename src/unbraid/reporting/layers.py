@@ -32,7 +32,7 @@ def write_batch_norm(graph: Graph, given: Given, shape: Any) -> list[Value]:
 
 
 def _write_standardised(graph: Graph, x: Value, size: int, given: Given, wide: tuple[int, ...]) -> list[Value]:
-    """Write a normalisation of each `size` consecutive elements, then a weight and a bias of the shape `wide`."""
+    """Write a normalisation of every `size` consecutive elements, then a weight and a bias of the shape `wide`."""
     result = graph.add("standardise", [x], x.shape, size=size, eps=given["eps"])
     if given["weight"] is not None:
         result = graph.map("mul", x.shape, result, given["weight"].reshape(wide))
@@ -135,7 +135,7 @@ def write_addmm(graph: Graph, given: Given, shape: Any) -> Value:
 
 
 def write_convolution(graph: Graph, given: Given, shape: Any) -> Value:
-    """Write a convolution of images, or of sequences as images of height 1."""
+    """Write a convolution of images or sequences. A sequence is treated as an image of height 1."""
     x, weight, bias = given["input"], given["weight"], given["bias"]
     if len(shape) > 4 or isinstance(weight, Value) or isinstance(bias, Value) or isinstance(x, Tensor):
         reason = "in three dimensions" if len(shape) > 4 else "with computed weights"

@@ -45,7 +45,7 @@ MAPS: dict[str, tuple[str, ...]] = {
     "pow": ("self", "exponent"),
     "where": ("condition", "self", "other"),
 }  # fmt: skip
-"""Functions of `assets/operators.js` with the same name, and the arguments that they take."""
+"""Operators that a function of the same name in `assets/operators.js` computes, and the arguments that it takes."""
 
 COPIES = ("alias", "clone")
 VIEWS = ("diagonal", "expand", "permute", "select", "slice", "split_with_sizes", "squeeze", "unfold",
@@ -103,7 +103,7 @@ def _write_reduction(graph: Graph, name: str, given: Given, shape: Any) -> Any:
 
 
 def reduced_axes(given: Given) -> list[int]:
-    """Return the axes over which an operator reduces its input. No axes mean all axes."""
+    """Return the axes over which an operator reduces its input. If it names no axes, return all axes."""
     rank, dim = len(given["self"].shape), given.get("dim")
     axes = [dim] if isinstance(dim, int) else dim
     return [axis % rank for axis in axes] if axes else list(range(rank))

@@ -170,7 +170,7 @@ def report_json(facts: dict[str, Any], max_bytes: int) -> str:
 
 
 def _without_pictures_of_last_run(facts: dict[str, Any]) -> dict[str, Any]:
-    """Remove the pictures of the last run that has any."""
+    """Return the facts without the pictures of the last run that has pictures."""
     runs = list(facts["runs"])
     last = max(i for i, run in enumerate(runs) if "traversals" in run.get("detail", {}))
     detail = {key: value for key, value in runs[last]["detail"].items() if key not in ("traversals", "reconstructions")}

@@ -3,13 +3,13 @@
 A program is a graph and one byte string with all weights in half precision. `torch.export` traces the decoder, and
 `tracing.py` converts the traced graph. The page runs the program with the scripts in `SCRIPTS`.
 
-Half precision has 11 significant bits. Rounding the weights of large layers to it changes a pixel by a fraction of a
-grey level. In two kinds of layers, each weight is stored in two parts, the rounded weight and the rounding error. The
+Half precision has 11 significant bits. Rounding the weights of large layers changes a pixel by a fraction of a grey
+level. In two kinds of layers, each weight is stored in two parts, the rounded weight and the rounding error. The
 first kind is small layers, for which the second part takes little space. The second kind is layers that compute the map
 with which VITAE warps an image, because a small error in this map would move whole edges.
 
-A run with precision bf16 rounds the inputs of matrix products and convolutions to bf16. The page does not. The pixels
-that it decodes for such a run differ by a few grey levels from those that PyTorch decodes.
+A run with precision bf16 rounds the inputs of matrix products and convolutions to bf16. The page does not
+round them. For such a run, the pixels on the page differ by a few grey levels from those that PyTorch decodes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Appearance(nn.Module):
 
 
 def _write_transform(graph: Graph, transformer: Transformer, parameters: Value) -> tuple[dict[str, Any], Value]:
-    """Return the name and settings of a family of maps, and its inputs, which are computed from its parameters."""
+    """Return the name and settings of a family of maps, and the numbers that the page needs to evaluate one map."""
     name = type(transformer).name
     if type(transformer) in (Affine, AffineDecomposed):
         return {"name": name}, parameters

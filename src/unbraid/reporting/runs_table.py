@@ -55,11 +55,11 @@ def read_and_compute_scores(
 
 
 def read_stored_scores(runs: Sequence[Run], data: FactorData) -> tuple[Scores, list[str]]:
-    """Read the stored scores of runs on one dataset. Scores count only if they follow the protocol of their run.
+    """Read the stored scores of runs on one dataset. Select those that follow the protocol of their run.
 
     Returns:
-        The scores that follow the protocol, and the names of metrics with other scores, computed with other data or
-        samples.
+        The scores that follow the protocol, and the names of metrics with stored scores that do not follow it, because
+        they were computed with other data or samples.
     """
     protocols = run_protocols(runs)
     tables = {protocol: len(ExampleTable.of(data, protocol).index) for protocol in dict.fromkeys(protocols.values())}
@@ -77,7 +77,7 @@ def read_stored_scores(runs: Sequence[Run], data: FactorData) -> tuple[Scores, l
 
 
 def _has_sample(sample: Mapping[str, Any], record: Record) -> bool:
-    """Return whether a score was computed with these rows, draws, seed and data. Keys that it lacks are ignored."""
+    """Return whether a score was computed with these rows, draws, seed and data. Ignore keys that the record lacks."""
     return all(record[key] == value for key, value in sample.items() if record.get(key) is not None)
 
 
@@ -150,8 +150,8 @@ def metric_column(metric: str) -> dict[str, Any]:
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Return a label for each run by id: the method, and the settings that distinguish it from other runs.
 
-    The hyperparameter that studies vary, such as beta, comes first. It is left out if several runs of the method all
-    have the same value.
+    The hyperparameter that studies vary, such as beta, comes first. It is left out if the method has several
+    runs and all of them have the same value.
     """
     settings = {run.id: run.spec.flat(complete=True) for run in runs}
     strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}

@@ -1,10 +1,10 @@
 """A local server for one page. It runs the decoders of that page, which may be too large to be part of the page.
 
-It answers GET /?token=TOKEN with the page. It answers POST /decode?run=ID&token=TOKEN, whose body contains latents,
-with pixels. Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages of
-other origins can neither read from it nor use its decoders, because the Host header must be the address of this server
-(which prevents DNS rebinding), an Origin header must match this address, and every request needs the token. Other users
-of this machine do not know the token either.
+It answers GET /?token=TOKEN with the page. The body of POST /decode?run=ID&token=TOKEN contains latents, and the answer
+contains pixels. Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages
+of other origins can neither read from it nor use its decoders, because the Host header must be the address of this
+server (which prevents DNS rebinding), an Origin header must match this address, and every request needs the token.
+Other users of this machine do not know the token either.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _write_node(graph: Graph, node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _select_output(node: Node, outputs: Sequence[Any], index: int) -> Any:
-    """Return one of several outputs of an operator. `outputs` has only the first ones, which a page can compute."""
+    """Return one of several outputs of an operator. `outputs` ends before the first one that a page cannot compute."""
     if index >= len(outputs):
         source: Any = node.args[0]
         raise UnsupportedOperatorError(operator_name(source.target), f"if output {index} is used")

@@ -93,7 +93,8 @@ def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
         The comparison. `draw_reproduction` draws it, and `save_reproduction` writes it to files.
 
     Raises:
-        UserError: If the study is unknown or has no published numbers, or if the runs correspond to none of them.
+        UserError: If the study is unknown or has no published numbers, or if no run corresponds to any of these
+            numbers.
 
     >>> result = reproduce("demystifying2021", example_results("demystifying2021"))
     >>> len(result.cells_with("agree")) > 100, len(result.cells_with("differ")), result.status

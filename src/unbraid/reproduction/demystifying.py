@@ -119,7 +119,7 @@ def compared_differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[C
     """Yield the differences whose signs are compared, with their standard errors.
 
     `cells` are either our results or the published numbers. For each method, the differences are original minus
-    modified, noise minus modified, and for VAEs also the first difference minus that of PCL.
+    modified, noise minus modified, and for VAEs also the first difference minus the same difference for PCL.
     """
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
@@ -152,7 +152,7 @@ def select_runs(table: DataFrame) -> DataFrame:
 
 
 def our_results(runs: DataFrame) -> OurResults:
-    """Compute our results for each number, without over-pruned runs, and the differences between them."""
+    """Compute our result for each published number, and the differences between results. Leave out over-pruned runs."""
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
     trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
     not_pruned = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))

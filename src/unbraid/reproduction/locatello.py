@@ -154,9 +154,9 @@ def fractions_of_score(scored: DataFrame, column: str) -> dict[str, OurResult | 
 def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wanted: int) -> tuple[float, float]:
     r"""Convert explained fractions with `seeds` seeds per setting to those expected with `wanted` seeds.
 
-    Means over few seeds differ by chance. This contributes :math:`(G - 1) \sigma^2` to the sum of squares between G
-    groups, where :math:`\sigma^2` is the variance over seeds. The contribution is subtracted, the remaining sum of
-    squares is scaled to the wanted number of seeds, and the contribution is added again.
+    Means over few seeds differ by chance. These differences contribute :math:`(G - 1) \sigma^2` to the sum of squares
+    between G groups, where :math:`\sigma^2` is the variance over seeds. The contribution is subtracted, the remaining
+    sum of squares is scaled to the wanted number of seeds, and the contribution is added again.
 
     >>> objective, setting = adjust_number_of_seeds(5 / 179, 35 / 179, 5, 50)  # expected for random scores
     >>> round(objective * 1799, 6), round(setting * 1799, 6)

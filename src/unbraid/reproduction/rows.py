@@ -13,7 +13,7 @@ PUBLISHED_DATA = "published_data"  # column with the name of a dataset in the pa
 
 
 def published_name(data: str) -> str:
-    """Return the published dataset that corresponds to the name of a dataset, without options.
+    """Return the name that papers use for one of our datasets. The options of the dataset are left out.
 
     >>> published_name("shapes3d_rendered"), published_name("mnist?turn=20&part=train")
     ('shapes3d', 'mnist')

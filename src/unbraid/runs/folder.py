@@ -22,7 +22,8 @@
 The folder may also contain pictures and event files for TensorBoard.
 
 Every file is written atomically: a reader sees either the old or the new content. No file uses pickle, and opening a
-folder never imports code that the folder names. Folders can be copied, merged and moved with ordinary tools.
+run folder never imports code that the run folder refers to. Folders can be copied, merged and moved with ordinary
+tools.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run folder. No code that the folder names is imported.
+        """Open an existing run folder. No code that the run folder refers to is imported.
 
         Raises:
             UserError: If `run.json` is damaged or was edited.
@@ -149,7 +150,7 @@ class RunFolder:
         return cls(path, spec, content.own, content.data)
 
     def difference(self, spec: RunSpec, sources: Mapping[str, str], data: str | None) -> str:
-        """Return a message if this run was started with other source code or on other data, or else an empty text.
+        """Return a message if this run was started with other source code or on other data, or else an empty string.
 
         Args:
             spec: The spec that the run must have.

@@ -114,7 +114,14 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a run in the sweep of its study."""
+    """The position of a run in the sweep of its study.
+
+    Attributes:
+        index: The index of the run in the study.
+        strength: The value of the hyperparameter that the study varies.
+        level: The index of this value in the sweep, starting at 0.
+        variant: The name of a variant of the method, such as "without sparsity".
+    """
 
     index: int | None = None
     strength: float | None = None

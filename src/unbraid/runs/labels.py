@@ -1,4 +1,4 @@
-"""Short labels of runs that are shown together. Settings that all of them share are left out."""
+"""Short labels of runs that are shown together. Settings that all these runs share are left out."""
 
 from __future__ import annotations
 

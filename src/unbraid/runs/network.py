@@ -48,7 +48,7 @@ class AbsentNetwork(nn.Module):
 
 
 def remove_networks(net: VAENet, spec: RunSpec, names: Iterable[str], where: Path) -> VAENet:
-    """Replace the networks that a compact copy of a run leaves out.
+    """Replace the networks that a compact copy of a run leaves out by an `AbsentNetwork`, and return `net`.
 
     Raise a UserError if a name is not among `Method.training_networks`. The error message names the folder `where`.
     """

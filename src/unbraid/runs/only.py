@@ -79,7 +79,7 @@ def text_as_typed(value: Any) -> str:
 
 
 def has_values(properties: Mapping[str, Any], wanted: Mapping[str, Collection[str]]) -> bool:
-    """Return whether each wanted property has one of its wanted values. `parse_only` returns `wanted`."""
+    """Return whether each wanted property has one of its wanted values. `wanted` is the result of `parse_only`."""
     return all(text_as_typed(properties.get(name)) in values for name, values in wanted.items())
 
 

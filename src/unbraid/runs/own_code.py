@@ -25,7 +25,7 @@ def check_consent(
     Args:
         folders: The folders of the runs.
         own_net: Whether the user has passed the network of the runs, so that none is imported by name.
-        trust: Whether the user has consented to run code that the folders name.
+        trust: Whether the user has consented to run code that the run folders refer to.
         methods: Classes of methods that the user has passed.
 
     Raises:

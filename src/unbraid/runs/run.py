@@ -334,11 +334,12 @@ def load_runs(
             trained on data in memory that were not saved (see `save_data` of `train`).
         net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the networks, such as "cpu" or "cuda".
-        trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
-            was not used in this process before. Its module is imported and runs with your permissions, so pass True
-            only if you trust both the folder and the module.
-        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. If
-            the class was defined in a script or a notebook when the runs were trained, only its name must match.
+        trust: Whether to run code that the run folder refers to: a method or a network that is not part of unbraid, and
+            that was not used in this process before. Its module is imported and runs with your permissions, so pass
+            True only if you trust both the folder and the module.
+        methods: Classes of your own methods. A run whose spec has the name of one of them uses this class, and nothing
+            is imported for it. A class with the same name in another module is used too. You can therefore pass a class
+            that was defined in a script or a notebook when the run was trained.
         only: Which runs to load, by their settings: a mapping such as ``{"method": "beta_vae", "beta": [4, 8]}``, or a
             text such as "method=beta_vae,beta=4,8". By default all runs.
 
@@ -453,11 +454,12 @@ def load_run(
         data: The dataset of the run, as in `load_runs`.
         net: The network of the run. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the network, such as "cpu" or "cuda".
-        trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
-            was not used in this process before. Its module is imported and runs with your permissions, so pass True
-            only if you trust both the folder and the module.
-        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. If
-            the class was defined in a script or a notebook when the runs were trained, only its name must match.
+        trust: Whether to run code that the run folder refers to: a method or a network that is not part of unbraid, and
+            that was not used in this process before. Its module is imported and runs with your permissions, so pass
+            True only if you trust both the folder and the module.
+        methods: Classes of your own methods. A run whose spec has the name of one of them uses this class, and nothing
+            is imported for it. A class with the same name in another module is used too. You can therefore pass a class
+            that was defined in a script or a notebook when the run was trained.
 
     Returns:
         The run.

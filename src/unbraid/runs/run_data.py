@@ -1,9 +1,9 @@
 """The data of a run: passed by the user, saved beside the runs, or loaded by the name in the spec.
 
 Data that were passed as arrays have no file that their name refers to. ``train(..., save_data=True)`` therefore writes
-them to ``<folder of the runs>/data/<fingerprint>.safetensors``. The file has the tensors `examples` and `labels` and,
-if a factor is continuous or a label is missing, `exact`. Its metadata are described by `SavedData`. `run.json` records
-the fingerprint of data in memory as `data`.
+them to ``<folder of the runs>/data/<fingerprint>.safetensors``. The file has the tensors `examples` and `labels`. If
+a factor is continuous or a label is missing, it also has `exact`, the factor values as floating-point numbers. Its
+metadata are described by `SavedData`. `run.json` records the fingerprint of data in memory as `data`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _assemble(facts: SavedData, tensors: dict[str, Tensor]) -> OwnData:
 
 
 def folder_data(folder: RunFolder) -> FactorData:
-    """Return the data of a stored run: those that are saved beside it, or those that the name in its spec loads.
+    """Return the data of a stored run: those saved beside it, or those loaded by the name in its spec.
 
     Raises:
         UserError: If the run was trained on data in memory that were not saved, or if the data cannot be loaded.
@@ -160,12 +160,12 @@ def run_data(
     chosen = run.data if data is None else data
     if chosen is None and not can_be_loaded(run.spec.data):
         raise _missing_data(f"The run {run.id}", run.spec.data)
-    with nullcontext() if data is not None else without_announcements():  # training has announced the labels
+    with nullcontext() if data is not None else without_announcements():  # the user saw them in training
         loaded = load_data(run.spec.data if chosen is None else chosen, device, quiet)
     shape = None if data is None else run.net.shape
     if shape is not None and tuple(loaded.shape) != shape:
         raise UserError(
-            f"The data must have examples of the shape {shape}, as the data of the run {run.id}. Got "
+            f"The data must have examples of the shape {shape}, like the data of the run {run.id}. Got "
             f"the shape {tuple(loaded.shape)} of {loaded.name!r} instead. Choose other data or other runs."
         )
     return loaded

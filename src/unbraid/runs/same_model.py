@@ -27,7 +27,7 @@ def model_identity(spec: RunSpec) -> tuple[str, str]:
 
 
 def group_same_models(runs: Iterable[R]) -> list[list[R]]:
-    """Return the runs in groups that are the same model, in order of appearance.
+    """Group runs that are the same model. The groups are in the order of their first runs.
 
     A run that was trained by unbraid is always a group of its own, because two runs in memory may have the same spec
     but different weights.

@@ -56,7 +56,7 @@ def own_sources(spec: RunSpec, builder: PairBuilder) -> dict[str, str]:
 def changed_sources(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Return the names whose source code has a different digest than the recorded one.
 
-    A name without a recorded digest counts as unchanged. This is the case for all runs of release 0.1.
+    A name without a recorded digest counts as unchanged. Runs of release 0.1 have no recorded digests.
     """
     return [name for name, digest in present.items() if recorded.get(name, digest) != digest]
 
@@ -125,7 +125,7 @@ class _Walk:
             return
         self.texts.add(_source(cls))
         for part in (*cls.__bases__, *vars(cls).values()):
-            member = getattr(part, "__func__", getattr(part, "fget", part))  # of a class method or a property
+            member = getattr(part, "__func__", getattr(part, "fget", part))  # of class methods and properties
             if inspect.isfunction(member):
                 self._follow(member)
             elif isinstance(member, type):
@@ -137,7 +137,7 @@ class _Walk:
         self._follow(function)
 
     def _follow(self, function: FunctionType) -> None:
-        """Visit everything that a function refers to: the variables of its closure and, in the user's code, globals."""
+        """Visit everything that a function refers to: its closure and, if it is the user's own, its globals."""
         for cell in function.__closure__ or ():
             self.visit(_cell_content(cell))
         names = set(_names(function.__code__)) if self.is_own(function) else set()

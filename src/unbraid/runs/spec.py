@@ -25,7 +25,7 @@ def registry_name(cls: type[Method]) -> str:
 
 
 def method_name(method: Method) -> str:
-    """Return the name that specs record for a method: its `recorded_name`, if it has one, or that of its class."""
+    """Return the name that specs record for a method: its `recorded_name`, if it has one, or the name of its class."""
     return getattr(method, "recorded_name", None) or registry_name(type(method))
 
 
@@ -95,7 +95,8 @@ class RunSpec:
         latents: Number of latent dimensions.
         net: The name of a network preset, or `module:function`.
         likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
-        precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
+        precision: Precision of matrix products and convolutions: "fp32", "tf32" or "bf16". Sums and parameters are
+            always float32.
         validation: Fraction of the examples that is held out from training. The JSON of a spec contains this setting
             and those below only if they are not 0.
         factorised_support: Weight of the distance of the latents from a factorised support (see `HFS`). The weighted
@@ -106,7 +107,7 @@ class RunSpec:
             latents.
         sparse_jacobian: Weight of the L1 penalty on the decoder's derivatives with respect to the latents.
         hessian_penalty: Weight of the penalty on the decoder's mixed second derivatives with respect to two latents.
-            The class `DecoderPenalties` has the equations of the last three penalties.
+            The documentation of `DecoderPenalties` has the equations of these three penalties.
 
     Raises:
         UserError: If `method` is not a `Method`, or if a setting is out of range.
@@ -280,8 +281,8 @@ def _field_values(instance: Any, complete: bool) -> dict[str, Any]:
 def find_method(name: str, methods: Iterable[type[Method]]) -> type[Method] | None:
     """Return the class among `methods` that a stored name refers to, or None.
 
-    A class that was defined in a script is stored as `__main__:Class`. If no class has the stored name, the class name
-    after the colon decides.
+    A class that was defined in a script is stored as `__main__:Class`. If no class has the whole stored name,
+    the class with the name after the colon is returned.
     """
     by_name = {registry_name(cls): cls for cls in methods}
     by_class = {cls.__qualname__: cls for cls in methods}

@@ -19,7 +19,8 @@ class StoredMethod(Method):
     Attributes:
         name: The name of the class, `module:Class`.
         values: The settings of the method, in the order of its fields.
-        swept_value: The value of the swept setting. By default it is the first setting that is a floating-point number.
+        swept_value: The value of the setting that studies vary (the swept setting). If it is None, `strength` is the
+            value of the first setting that is a floating-point number.
         codes: The kinds of codes that the method has. The first one is the default.
     """
 

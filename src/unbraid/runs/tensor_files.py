@@ -43,7 +43,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, An
 def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors (all of them, or those in `names`) and the metadata of a file written by `write_tensors`.
 
-    If all tensors are read, the checksum is compared. Files of release 0.1 have no checksum.
+    If all tensors are read, the checksum is verified. Files of release 0.1 have no checksum, so they are not verified.
 
     Raises:
         UserError: If the file is damaged or was not written by `write_tensors`.

@@ -19,7 +19,7 @@ KINDS = ("tensorboard", "wandb", "trackio")
 
 
 def check_log(log: str | None, out: object) -> None:
-    """Raise an error if a kind of log is unknown, its package is not installed, or there is no folder `out` for it."""
+    """Raise an error if a kind of log is unknown, its package is not installed, or the folder `out` is None."""
     if log is None:
         return
     if log not in KINDS:

@@ -77,8 +77,8 @@ def write_wandb(folder: RunFolder, log: Log) -> Path:
 def write_trackio(folder: RunFolder, log: Log) -> None:
     """Write a run to the project `unbraid` in the folder of Trackio, in place of an earlier run with the same id.
 
-    The run is written in a separate thread, which has a current run of its own in Trackio. A run that the user has
-    started with Trackio therefore stays open.
+    The run is written in a separate thread, because each thread has its own current run in Trackio. A run that the user
+    has started with Trackio therefore stays open.
     """
     with ThreadPoolExecutor(1) as executor, contextlib.redirect_stdout(io.StringIO()):
         executor.submit(replace_trackio_run, folder, log).result()

@@ -18,7 +18,7 @@ from unbraid.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # on Windows, where an open file cannot be deleted
+except ImportError:  # on Windows, which needs no locks here, because open files cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".tmp"  # ending of the names of temporary files
@@ -147,7 +147,8 @@ def refuse_special_file(path: Path) -> None:
 def cache_folder() -> Path:
     """Return the cache folder.
 
-    It is the first of $UNBRAID_CACHE and $XDG_CACHE_HOME/unbraid whose variable is set, or ~/.cache/unbraid.
+    It is $UNBRAID_CACHE if this variable is set, otherwise $XDG_CACHE_HOME/unbraid if that variable is set, and
+    otherwise ~/.cache/unbraid.
     """
     if chosen := os.environ.get("UNBRAID_CACHE"):
         return Path(chosen)

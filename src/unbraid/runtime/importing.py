@@ -127,7 +127,7 @@ def check_trust(kind: str, name: str, where: object, trust: bool, file: str | No
         kind: What the object is, for the error message.
         name: The name, such as "package.module:function".
         where: The folder of the run, for the error message.
-        trust: Whether the user has consented to run code that is named in files.
+        trust: Whether the user has consented to run code whose name was read from a file.
         file: The file that is imported if the module cannot be imported by its name, or None.
 
     Raises:
