@@ -172,6 +172,6 @@ def agreement_text(pairs: dict[tuple[str, str], float]) -> str:
         return "Only one metric has scores."
     most, least = max(pairs, key=pairs.__getitem__), min(pairs, key=pairs.__getitem__)
     return (
-        f"{metric_name(most[0])} and {metric_name(most[1])} agree most ({pairs[most]:.2f}), and {metric_name(least[0])} "
-        f"and {metric_name(least[1])} least ({pairs[least]:.2f})."
+        f"{metric_name(most[0])} and {metric_name(most[1])} agree most ({pairs[most]:.2f}), and "
+        f"{metric_name(least[0])} and {metric_name(least[1])} least ({pairs[least]:.2f})."
     )
