@@ -5,11 +5,11 @@ Run in docs/: python -m figures.which_method
 
 from __future__ import annotations
 
+from generate.evidence import collected_runs
+from generate.which_method import PICTURE, columns_of, study_runs
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from generate.evidence import collected_runs
-from generate.which_method import PICTURE, columns_of, study_runs
 from unbraid.analysis.ranking import draw_ranking, rank_methods
 
 DPI = 90

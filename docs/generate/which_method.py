@@ -24,6 +24,11 @@ METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap", "infomec
 CLASSES = {"images": "images only", "pairs": "pairs of images", "labels": "labels"}
 
 
+def metric_name(metric: str) -> str:
+    """Return the name of a metric in a table. Methods are ranked by the InfoM of InfoMEC."""
+    return "InfoM" if metric == "infomec" else score_name(metric)
+
+
 def which_method_pages() -> dict[Path, str]:
     """Return the page with its current blocks."""
     text, collected = PAGE.read_text(), collected_runs()
@@ -120,7 +125,7 @@ def rank_table(ranking: DataFrame) -> str:
         [display_name(str(method)), f"{row['all']:.1f}", *(f"{row[name]:.1f}" for name in names)]
         for method, row in ranks.iterrows()
     ]
-    return table(["mean rank over datasets", "all metrics", *map(score_name, names)], rows)
+    return table(["mean rank over datasets", "all metrics", *map(metric_name, names)], rows)
 
 
 def score_table(ranking: DataFrame, data: str) -> str:
@@ -131,7 +136,7 @@ def score_table(ranking: DataFrame, data: str) -> str:
     for method in mean_ranks(ranking).index:
         if method in part.index.get_level_values("method"):
             rows.append([display_name(str(method)), *(score_text(part, str(method), name) for name in names)])
-    return table([f"{data}: mean score (ranks)", *map(score_name, names)], rows)
+    return table([f"{data}: mean score (ranks)", *map(metric_name, names)], rows)
 
 
 def score_text(part: DataFrame, method: str, metric: str) -> str:
@@ -156,9 +161,9 @@ def agreement_block(collected: DataFrame) -> str:
     means = {
         (a, b): sum(correlate_rankings(part, a, b)[0] for part in parts) / len(parts) for a in names for b in names
     }
-    rows = [[score_name(a), *(f"{means[a, b]:.2f}" for b in names)] for a in names]
+    rows = [[metric_name(a), *(f"{means[a, b]:.2f}" for b in names)] for a in names]
     pairs = {pair: value for pair, value in means.items() if names.index(pair[0]) < names.index(pair[1])}
-    return "\n\n".join([table(["rank correlation", *map(score_name, names)], rows), agreement_text(pairs)])
+    return "\n\n".join([table(["rank correlation", *map(metric_name, names)], rows), agreement_text(pairs)])
 
 
 def agreement_text(pairs: dict[tuple[str, str], float]) -> str:
@@ -167,6 +172,6 @@ def agreement_text(pairs: dict[tuple[str, str], float]) -> str:
         return "Only one metric has scores."
     most, least = max(pairs, key=pairs.__getitem__), min(pairs, key=pairs.__getitem__)
     return (
-        f"{score_name(most[0])} and {score_name(most[1])} agree most ({pairs[most]:.2f}), and {score_name(least[0])} "
-        f"and {score_name(least[1])} least ({pairs[least]:.2f})."
+        f"{metric_name(most[0])} and {metric_name(most[1])} agree most ({pairs[most]:.2f}), and "
+        f"{metric_name(least[0])} and {metric_name(least[1])} least ({pairs[least]:.2f})."
     )
