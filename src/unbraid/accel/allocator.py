@@ -1,8 +1,8 @@
 """Keeping freed memory in the process during training on a CPU.
 
 By default, the allocator of glibc returns large blocks to the operating system as soon as they are freed. The next
-training step then allocates them again, and the system maps and clears each of their pages. In fp32, this took a fifth
-of the time of a step.
+training step then allocates them again, and the system maps and clears each of their pages. In fp32, this took about
+a fifth of the time of a step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def keep_freed_memory() -> bool:
     if library is None:
         return False
     settings = {MMAP_THRESHOLD: MAX_BLOCK_BYTES, TRIM_THRESHOLD: MAX_KEPT_BYTES}
-    return all([library.mallopt(name, value) == 1 for name, value in settings.items()])
+    return all(library.mallopt(name, value) == 1 for name, value in settings.items())
 
 
 def release_freed_memory() -> None:
