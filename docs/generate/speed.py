@@ -26,8 +26,8 @@ MEMORY = """
 By default, the C library of Linux (glibc) returns large blocks of memory to the system when they are freed. The next
 step allocates them again, and the system clears each page. Training on a CPU therefore tells the library to keep freed
 memory until the runs are finished (`unbraid.accel.allocator`). The peak memory of the process grew from 680 to 688 MB
-(`dsprites`, fp32). The table has one step of `beta_vae` with batches of 64 and the network `locatello` on one core. Both
-versions took turns in 6 rounds of 20 steps. Times are those of the fastest round, and page faults are medians.
+(`dsprites`, fp32). The table has one step of `beta_vae` with batches of 64 and the network `locatello` on one core.
+Both versions took turns in 6 rounds of 20 steps. Times are those of the fastest round, and page faults are medians.
 
 | data | precision | CPU time, memory returned | CPU time, memory kept | page faults, memory returned |
 |---|---|---|---|---|
