@@ -1,8 +1,9 @@
-"""The time of one training step on the CPU, of unbraid and of pythae, alternating in one process per comparison.
+"""The time of one training step on the CPU, of unbraid and of pythae, each in a process of its own.
 
 Both train a beta-VAE on 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels and Adam.
-pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step of each,
-and the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
+pythae is called as its own trainer calls it: forward, zero_grad, backward, step. unbraid keeps freed memory, as its
+training loop does. The two processes take turns, so that one is idle while the other is timed. Every round times one
+step of each, and the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60] [--threads 1]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 
 from machine import describe
 from unbraid import data as datasets
+from unbraid.accel.allocator import keep_freed_memory
 from unbraid.accel.layers import Conv, ConvTranspose
 from unbraid.accel.precision import Precision, fastest_precision
 from unbraid.methods import BetaVAE
@@ -114,34 +116,51 @@ def our_step(net: str, data: datasets.FactorData, precision: Precision, runs: in
     return step
 
 
-def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """The seconds of each step. Every round takes one step of each, after five rounds of warm-up."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for i in range(rounds + 5):
-        for name, step in steps.items():
-            started = time.perf_counter()
-            step()
-            if i >= 5:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
+class StepProcess:
+    """A new process that takes training steps and returns the seconds of each. No memory is shared with other steps."""
+
+    def __init__(self, *case: Any) -> None:
+        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare, initargs=case)
+
+    def seconds(self) -> float:
+        """The seconds of the next step."""
+        return self.pool.submit(time_step).result()
 
 
-def compare(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, float]:
-    """The median seconds per model-step of pythae and of unbraid."""
+_step: list[Callable[[], float]] = []  # the step of this process
+
+
+def prepare(library: str, net: str, precision: Precision, runs: int, threads: int) -> None:
+    """Build the step that this process takes."""
+    torch.set_num_threads(threads)
     data = datasets.load("dsprites")
-    x = data.batch(torch.linspace(0, len(data) - 1, BATCH).long())
-    steps = {"pythae": pythae_step(net, x), "unbraid": our_step(net, data, precision, runs)}
-    seconds = {name: statistics.median(values) for name, values in alternate(steps, rounds).items()}
+    if library == "unbraid":
+        keep_freed_memory()
+        _step.append(our_step(net, data, precision, runs))
+    else:
+        _step.append(pythae_step(net, data.batch(torch.linspace(0, len(data) - 1, BATCH).long())))
+
+
+def time_step() -> float:
+    """Take one step of this process and return its seconds."""
+    started = time.perf_counter()
+    _step[0]()
+    return time.perf_counter() - started
+
+
+def compare(net: str, precision: Precision, runs: int, threads: int, rounds: int) -> dict[str, float]:
+    """The median seconds per model-step of pythae and of unbraid, after five rounds of warm-up."""
+    processes = {name: StepProcess(name, net, precision, runs, threads) for name in ("pythae", "unbraid")}
+    times = [{name: process.seconds() for name, process in processes.items()} for _ in range(rounds + 5)][5:]
+    for process in processes.values():
+        process.pool.shutdown()
+    seconds = {name: statistics.median(time[name] for time in times) for name in processes}
     return {"pythae": seconds["pythae"], "unbraid": seconds["unbraid"] / runs}
 
 
-def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, Any]:
-    """Run one comparison in a new process, so that it does not reuse memory that an earlier one has allocated.
-
-    Such memory avoids page faults. A step of pythae has more of them, so it would gain more than a step of unbraid.
-    """
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        found = process.submit(compare, net, precision, runs, rounds).result()
+def measure(net: str, precision: Precision, runs: int, threads: int, rounds: int) -> dict[str, Any]:
+    """Make one comparison and print it."""
+    found = compare(net, precision, runs, threads, rounds)
     ratio = found["unbraid"] / found["pythae"]
     ms = {name: 1e3 * value for name, value in found.items()}
     ours, theirs = ms["unbraid"], ms["pythae"]
@@ -153,15 +172,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--stack", type=int, default=4, help="the number of runs of the stack that is measured")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="the number of CPU threads")
     options = parser.parse_args()
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
     cases = itertools.product(("locatello", "burgess"), precisions, (1, options.stack))
-    results = [measure(net, precision, runs, options.rounds) for net, precision, runs in cases]
+    results = [measure(net, precision, runs, options.threads, options.rounds) for net, precision, runs in cases]
     default = fastest_precision("cpu")
     path = Path(__file__).parent / "results" / "bench_train.json"
     content = {
         **describe(),
-        "threads": torch.get_num_threads(),
+        "threads": options.threads,
         "rounds": options.rounds,
         "default": default,
         "steps": results,

@@ -108,6 +108,22 @@ def test_layers_equal_pytorch(channels: int, kernel: int) -> None:
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("side", [4, 16])
+@pytest.mark.parametrize("kernel", [2, 4])
+@pytest.mark.parametrize("layer_class", [Conv, ConvTranspose])
+def test_gradients_in_bfloat16_equal_those_in_float32_up_to_rounding(layer_class: Any, kernel: int, side: int) -> None:
+    layer = layer_class(8, 6, kernel)
+    x = torch.randn(3, 8, side, side).bfloat16().float().requires_grad_()
+    layer.weight.data = layer.weight.data.bfloat16().float()
+    inputs, grads = [x, layer.weight], []
+    for layer.reduced in (False, True):
+        y = layer(x)
+        torch.manual_seed(0)
+        grads.append(torch.autograd.grad(y, inputs, torch.randn(y.shape).bfloat16().to(y.dtype)))
+    for exact, rounded in zip(*grads, strict=True):
+        assert (exact - rounded).norm() < 0.01 * exact.norm()
+
+
 @pytest.mark.parametrize("channels", [1, 3, 8])
 def test_layers_under_vmap_equal_a_loop(channels: int) -> None:
     from torch.func import functional_call, stack_module_state, vmap

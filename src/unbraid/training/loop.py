@@ -14,6 +14,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from unbraid.accel.allocator import freed_memory_kept
 from unbraid.data.dataset import FactorData
 from unbraid.methods.method import Method
 from unbraid.nets.vae import PairBuilder
@@ -103,7 +104,8 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
         concurrent = data.device.type == "cuda" and len(group.stacks) > 1
         for i, runs in enumerate(group.stacks):
             stacks.append(ActiveStack.start(runs, data, builder, group.run_threads, i if concurrent else None))
-        advance_to_end(stacks, group.stack_threads, monitor)
+        with freed_memory_kept(data.device):
+            advance_to_end(stacks, group.stack_threads, monitor)
     except torch.cuda.OutOfMemoryError:
         for active in stacks:
             active.store_states()

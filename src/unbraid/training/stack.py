@@ -257,10 +257,12 @@ class Stack:
 
     def _gradient(self, i: int, step: Tensor) -> Tensor:
         """Return the terms of member `i`, and write its gradient to its row of `grad`."""
-        row = self.rows[i].detach().requires_grad_()
+        leaves = {name: part.requires_grad_() for name, part in self.layout.unflatten(self.rows[i].detach()).items()}
         buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
-        loss, values = self.objective(self.layout.unflatten(row), buffers, hypers, self.seeds[i], step, i)
-        self.grad[i] = torch.autograd.grad(loss, row)[0]
+        loss, values = self.objective(leaves, buffers, hypers, self.seeds[i], step, i)
+        inputs = list(leaves.values())
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad[i])
         return values
 
     def advance(self) -> None:
