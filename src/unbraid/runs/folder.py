@@ -3,9 +3,10 @@
 ``<folder>/<run id>/`` contains:
 
 - `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
-  the `commit` and the `machine` with which the run was started. If the method or the network is not part of unbraid,
-  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
-  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
+  the `commit` and the `machine` with which the run was started. On a GPU with kernels, `machine` names the GPU (`gpu`)
+  and the table of its launch settings (`launch_settings`): "unbraid", or a file of `unbraid tune`. If the method or the
+  network is not part of unbraid, `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the
+  run was trained on data in memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
@@ -80,6 +81,7 @@ class RunFolder:
         *,
         retrain: bool = False,
         data: str | None = None,
+        gpu: Mapping[str, str] = {},
     ) -> RunFolder:
         """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist.
 
@@ -90,6 +92,7 @@ class RunFolder:
             retrain: Whether to delete a run that was started with other source code or on other data in memory, and to
                 create it again.
             data: The fingerprint of the data, if they were passed as arrays.
+            gpu: The name of the GPU and the source of its launch settings, for the provenance in `run.json`.
 
         Raises:
             UserError: If the folder exists and contains another run or, unless `retrain` is true, a run that was
@@ -113,7 +116,7 @@ class RunFolder:
         origin = {
             "versions": provenance.library_versions(),
             "commit": provenance.git_commit(),
-            "machine": provenance.machine_info(),
+            "machine": {**provenance.machine_info(), **gpu},
         }
         content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
         if recorded:

@@ -7,7 +7,7 @@ Work on different streams can overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,15 +63,16 @@ class RunInTraining:
         *,
         retrain: bool = False,
         data: str | None = None,
+        gpu: Mapping[str, str] = {},
     ) -> RunInTraining:
         """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
 
         An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
         have changed since it was started. In that case, raise a UserError. If `retrain` is true, delete the run and
-        create it again instead.
+        create it again instead. `gpu` is the provenance of a new run on a GPU.
         """
         sources = own_sources(spec, builder)
-        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data)
+        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data, gpu=gpu)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
         return cls(spec, folder, step, trained=status in ("done", "diverged"))

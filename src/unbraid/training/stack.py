@@ -262,8 +262,8 @@ class Stack:
 
     def _adam_in_kernels(self, grads: dict[str, Tensor], products: dict[str, list[Any]]) -> None:
         """Update the parameters by Adam, with one kernel launch per tensor in `grads` and per layer in `products`."""
+        from unbraid.accel.fitted import dense_adam
         from unbraid.accel.kernels.adam import adam
-        from unbraid.accel.kernels.dense_adam import dense_adam
 
         decay = self.specs[0].weight_decay
         for name, span in self.storage.layout.spans().items():
