@@ -9,6 +9,8 @@
   run was trained on data in memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
+- `stack.json`: while the run is being trained on a GPU, the ids of the `runs` of its stack, in their order. A training
+  that is resumed uses the same stack, because the rounding on a GPU depends on the number of runs. It is optional.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
   A run is finished when this file exists. A compact copy of a run (see `unbraid.zoo`) has weights in half precision.
   Its metadata also has `rounded` and `left_out` (see `unbraid.runs.formats.WeightsFacts`), and its checksum is that of
@@ -54,6 +56,8 @@ from unbraid.runtime.schema import WrongContentError, check, read_json, read_jso
 Status = Literal["new", "partial", "done", "diverged"]
 Log = list[dict[str, float]]
 T = TypeVar("T")
+MAX_STACK = 256  # maximum number of runs in a stack
+DELETE_STACK = "Delete this file. The training is then resumed in a new stack, with other rounding on a GPU."
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,28 @@ class RunFolder:
         facts = {"step": step, "log": log, "id": self.spec.id}
         write_tensors(self.path / "checkpoint.safetensors", state, facts)
 
+    def write_stack(self, runs: list[str]) -> None:
+        """Record the ids of the runs of the stack in which this run is trained."""
+        if self.read_stack() != runs:
+            write_atomic(self.path / "stack.json", json.dumps({"runs": runs}).encode())
+
+    def read_stack(self) -> list[str] | None:
+        """Return the ids of the runs of the stack in which this run was trained, or None if they are not recorded.
+
+        Raises:
+            UserError: If `stack.json` is damaged.
+        """
+        file = self.path / "stack.json"
+        if not file.exists():
+            return None
+        runs = read_json(file, formats.StackFile, DELETE_STACK).runs
+        if self.spec.id not in runs or len(set(runs)) != len(runs) or len(runs) > MAX_STACK:
+            raise UserError(
+                f"{file} is damaged. It must list at most {MAX_STACK} different runs, one of which is {self.spec.id}. "
+                f"{DELETE_STACK}"
+            )
+        return runs
+
     def checkpoint_step(self) -> int:
         """Return the step of the last checkpoint."""
         file = self.path / "checkpoint.safetensors"
@@ -223,7 +249,7 @@ class RunFolder:
             raise UserError(f"{file} belongs to the run {owner} and not to the run {self.spec.id}. {RESTORE}")
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
-        """Write the log and the weights, then delete the checkpoint.
+        """Write the log and the weights, then delete the checkpoint and the record of the stack.
 
         The weights are written last because a run is considered finished when they exist.
         """
@@ -234,6 +260,7 @@ class RunFolder:
             (self.path / "diverged.json").unlink(missing_ok=True)  # left by an earlier attempt that was killed
         write_tensors(self.path / "weights.safetensors", weights, {"step": step, "id": self.spec.id})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+        (self.path / "stack.json").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
         """Return the trained parameters and buffers by name."""
