@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 import torch
 
 import unbraid as ub
-from support.training import Killed, assert_same_run, quick_train
+from support.training import Killed, assert_same_run, kill_at_call, quick_train
 from unbraid.accel.kernels.tuned import launch_settings
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
@@ -73,20 +72,6 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
 
 def train_all(out: Path | None, **settings: Any) -> list[ub.Run]:
     return quick_train(out, METHODS, **{"seeds": range(5), "steps": STEPS, "checkpoint_seconds": 0.0, **settings})
-
-
-def kill_at_call(patch: pytest.MonkeyPatch, owner: type, name: str, call: int) -> None:
-    """Raise `Killed` in place of this call of a method, counted from 1."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls = []
-
-    def method(self: Any, *arguments: Any) -> Any:
-        calls.append(name)
-        if len(calls) == call:
-            raise Killed
-        return real(self, *arguments)
-
-    patch.setattr(owner, name, method)
 
 
 def train_and_kill(out: Path, owner: type, name: str, call: int, **settings: Any) -> None:
@@ -182,6 +167,32 @@ def test_a_part_of_the_runs_resumes_in_the_same_stacks(tmp_path: Path, trace: Tr
     started = [run.id for run in resumed if run.spec.seed == 1 and len(trace[run.id]) == STEPS]
     assert started
     assert any(trace[run.id] == recorded[run.id] and recorded[run.id][1] == (3, 1) for run in resumed)
+
+
+@pytest.mark.usefixtures("like_gpu")
+@pytest.mark.parametrize(("name", "call"), [("write_checkpoint", 4), ("finish", 2)])
+def test_a_shard_of_a_study_resumes_in_the_same_stacks(name: str, call: int, tmp_path: Path, trace: Trace) -> None:
+    """The second of two shards, with five runs in stacks of three and two."""
+
+    def run_shard(out: Path) -> None:
+        specs = [
+            RunSpec(m, "toy", seed, STEPS, 8, 1e-3, 3, net="mlp", likelihood="gaussian")
+            for m in METHODS
+            for seed in range(5)
+        ]
+        ub.study(specs, out, shard=(2, 2), metrics=[], quiet=True)
+
+    run_shard(tmp_path / "whole")
+    recorded = {run: dict(steps) for run, steps in trace.items()}
+    assert sorted(steps[1] for steps in recorded.values()) == [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    trace.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Monitor, "checkpoint_due", lambda monitor: True)
+        kill_at_call(patch, RunFolder, name, call)
+        with pytest.raises(Killed):
+            run_shard(tmp_path / "killed")
+    run_shard(tmp_path / "killed")
+    assert trace == recorded
 
 
 @pytest.mark.usefixtures("like_gpu")

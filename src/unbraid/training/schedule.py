@@ -156,7 +156,7 @@ def started_stacks(runs: list[RunInTraining]) -> list[list[RunInTraining]]:
         run.stack = run.stack or listed.get(run.spec.id)
         if run.stack is not None and not run.trained:
             stacks.setdefault(tuple(run.stack), []).append(run)
-    return [sorted(members, key=lambda run, ids=ids: ids.index(run.spec.id)) for ids, members in stacks.items()]
+    return [[run for name in ids for run in members if run.spec.id == name] for ids, members in stacks.items()]
 
 
 def started_size(runs: list[RunInTraining], started: list[list[RunInTraining]]) -> int | None:
