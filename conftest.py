@@ -11,5 +11,11 @@ use_fast_checks()
 collect_ignore_glob = (
     []
     if importlib.util.find_spec("triton")
-    else ["src/unbraid/accel/kernels/*", "src/unbraid/training/fused/*", "src/unbraid/spaces/*_gpu.py"]
+    else [
+        "src/unbraid/accel/kernels/*",
+        "src/unbraid/accel/fitted.py",
+        "src/unbraid/accel/tuning_jobs.py",
+        "src/unbraid/training/fused/*",
+        "src/unbraid/spaces/*_gpu.py",
+    ]
 )

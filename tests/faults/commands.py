@@ -64,6 +64,7 @@ LINES: dict[str, list[list[str]]] = {
     "export": [[RUN, "--format", "torch", "--out", "new", "--quiet"]],
     "traverse": [["runs", "--columns", "2", "--out", "new"]],
     "swap": [["runs", "--data", "images", "--examples", "2", "--latents", "0,1", "--out", "new"]],
+    "tune": [["--show"], ["--reset"]],
     "diagnose": [["toy", "--places", "4", "--examples", "20"]],
     "inspect": [["runs", "--examples", "4", "--circle", "a", "--out", "new"]],
     "samples": [["runs", "--count", "2", "--out", "new.png"]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         advance(self)
 
     monkeypatch.setattr(Stack, "advance", advance_or_raise)
+
+
+def kill_at_call(patch: pytest.MonkeyPatch, owner: type, name: str, call: int) -> None:
+    """Raise `Killed` in place of this call of a method, counted from 1."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = []
+
+    def method(self: Any, *arguments: Any) -> Any:
+        calls.append(name)
+        if len(calls) == call:
+            raise Killed
+        return real(self, *arguments)
+
+    patch.setattr(owner, name, method)
 
 
 def flatten_gradients(grads: dict[str, Tensor]) -> Tensor:

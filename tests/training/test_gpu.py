@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 import unbraid as ub
 from families import METHOD_FACTS
+from support.training import Killed, assert_same_run, kill_at_call
 from unbraid.accel.capture import EAGER_STEPS
 from unbraid.data import BUILT_IN, load
 from unbraid.data.dataset import FactorData
@@ -26,6 +28,7 @@ from unbraid.nets.conv import locatello
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
+from unbraid.runs.folder import RunFolder
 from unbraid.runs.spec import RunSpec
 from unbraid.scoring.encoding import encode_stack, encode_table
 from unbraid.training import loop, schedule
@@ -289,3 +292,32 @@ def test_the_gap_of_rotated_factors_equals_that_on_a_cpu() -> None:
     cpu, cuda = (measure_gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
     assert cuda["disentangling"] == pytest.approx(cpu["disentangling"], rel=0.02)
     assert cuda["entangling"] == pytest.approx(cpu["entangling"], rel=0.02)
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize(("owner", "name", "call"), [(Stack, "advance", 20), (RunFolder, "write_checkpoint", 8),
+                                                     (RunFolder, "finish", 2)])  # fmt: skip
+def test_a_killed_training_ends_with_the_same_bits(
+    owner: type, name: str, call: int, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six runs in two stacks of three, one after another.
+
+    The process is killed at a step of the second stack, while it writes checkpoints, or while it writes finished runs.
+    """
+    monkeypatch.setattr(schedule, "max_runs_in_memory", lambda *arguments: 3)
+    monkeypatch.setattr(schedule, "group_small_stacks", lambda stacks, size: ([stack] for stack in stacks))
+    monkeypatch.setattr(loop, "MAX_CHECKPOINT_FRACTION", math.inf)  # a checkpoint after every step
+
+    def train_six(out: Path) -> list[ub.Run]:
+        return ub.train(
+            BetaVAE(beta=4.0), "sprites", seeds=range(6), steps=12, batch=16, latents=4, precision=precision,
+            device="cuda", out=out, checkpoint_seconds=0.0, quiet=True,
+        )  # fmt: skip
+
+    wanted = train_six(tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at_call(patch, owner, name, call)
+        with pytest.raises(Killed):
+            train_six(tmp_path / "killed")
+    for a, b in zip(wanted, train_six(tmp_path / "killed"), strict=True):
+        assert_same_run(a, b)

@@ -3,11 +3,14 @@
 ``<folder>/<run id>/`` contains:
 
 - `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
-  the `commit` and the `machine` with which the run was started. If the method or the network is not part of unbraid,
-  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
-  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
+  the `commit` and the `machine` with which the run was started. On a GPU with kernels, `machine` names the GPU (`gpu`)
+  and the table of its launch settings (`launch_settings`): "unbraid", or a file of `unbraid tune`. If the method or the
+  network is not part of unbraid, `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the
+  run was trained on data in memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
+- `stack.json`: while the run is being trained on a GPU, the ids of the `runs` of its stack, in their order. A training
+  that is resumed uses the same stack, because the rounding on a GPU depends on the number of runs. It is optional.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
   A run is finished when this file exists. A compact copy of a run (see `unbraid.zoo`) has weights in half precision.
   Its metadata also has `rounded` and `left_out` (see `unbraid.runs.formats.WeightsFacts`), and its checksum is that of
@@ -54,6 +57,8 @@ from unbraid.runtime.schema import WrongContentError, check, read_json, read_jso
 Status = Literal["new", "partial", "done", "diverged"]
 Log = list[dict[str, float]]
 T = TypeVar("T")
+MAX_STACK = 256  # maximum number of runs in a stack
+DELETE_STACK = "Delete this file. The training is then resumed in a new stack, with other rounding on a GPU."
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class RunFolder:
         *,
         retrain: bool = False,
         data: str | None = None,
+        gpu: Mapping[str, str] = {},
     ) -> RunFolder:
         """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist.
 
@@ -91,6 +97,7 @@ class RunFolder:
             retrain: Whether to delete a run that was started with other source code or on other data in memory, and to
                 create it again.
             data: The fingerprint of the data, if they were passed as arrays.
+            gpu: The name of the GPU and the source of its launch settings, for the provenance in `run.json`.
 
         Raises:
             UserError: If the folder exists and contains another run or, unless `retrain` is true, a run that was
@@ -114,7 +121,7 @@ class RunFolder:
         origin = {
             "versions": provenance.library_versions(),
             "commit": provenance.git_commit(),
-            "machine": provenance.machine_info(),
+            "machine": {**provenance.machine_info(), **gpu},
         }
         content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
         if recorded:
@@ -193,6 +200,28 @@ class RunFolder:
         facts = {"step": step, "log": log, "id": self.spec.id}
         write_tensors(self.path / "checkpoint.safetensors", state, facts)
 
+    def write_stack(self, runs: list[str]) -> None:
+        """Record the ids of the runs of the stack in which this run is trained."""
+        if self.read_stack() != runs:
+            write_atomic(self.path / "stack.json", json.dumps({"runs": runs}).encode())
+
+    def read_stack(self) -> list[str] | None:
+        """Return the ids of the runs of the stack in which this run was trained, or None if they are not recorded.
+
+        Raises:
+            UserError: If `stack.json` is damaged.
+        """
+        file = self.path / "stack.json"
+        if not file.exists():
+            return None
+        runs = read_json(file, formats.StackFile, DELETE_STACK).runs
+        if self.spec.id not in runs or len(set(runs)) != len(runs) or len(runs) > MAX_STACK:
+            raise UserError(
+                f"{file} is damaged. It must list at most {MAX_STACK} different runs, one of which is {self.spec.id}. "
+                f"{DELETE_STACK}"
+            )
+        return runs
+
     def checkpoint_step(self) -> int:
         """Return the step of the last checkpoint."""
         file = self.path / "checkpoint.safetensors"
@@ -221,7 +250,7 @@ class RunFolder:
             raise UserError(f"{file} belongs to the run {owner} and not to the run {self.spec.id}. {RESTORE}")
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
-        """Write the log and the weights, then delete the checkpoint.
+        """Write the log and the weights, then delete the checkpoint and the record of the stack.
 
         The weights are written last because a run is considered finished when they exist.
         """
@@ -232,6 +261,7 @@ class RunFolder:
             (self.path / "diverged.json").unlink(missing_ok=True)  # left by an earlier attempt that was killed
         write_tensors(self.path / "weights.safetensors", weights, {"step": step, "id": self.spec.id})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+        (self.path / "stack.json").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
         """Return the trained parameters and buffers by name."""

@@ -113,6 +113,13 @@ class CheckpointFacts:
 
 
 @dataclass(frozen=True)
+class StackFile:
+    """The content of `stack.json`: the ids of the runs of the stack in which a run is trained, in the order of rows."""
+
+    runs: list[str]
+
+
+@dataclass(frozen=True)
 class Position:
     """The position of a run in the sweep of its study.
 

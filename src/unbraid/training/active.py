@@ -7,7 +7,7 @@ Work on different streams can overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,14 @@ from unbraid.training.stack import Divergence, Stack
 from unbraid.training.validation import Validate
 
 
+def rounding_depends_on_stack(device: torch.device) -> bool:
+    """Return whether the last bits of a run depend on the number of runs in its stack.
+
+    On a GPU, launch settings and the order of sums depend on it. On a CPU, the runs are computed one by one.
+    """
+    return device.type == "cuda"
+
+
 @dataclass
 class RunInTraining:
     """A run and the state of its training.
@@ -41,6 +49,8 @@ class RunInTraining:
         on_log: Function that is called whenever the log is written to the folder.
         on_record: Function of the user that is called with each new line of the log.
         validate: Function that computes the losses on held-out examples, or None if there are none.
+        stack: Ids of the runs of the stack in which the training was started on a GPU, or None.
+        idle: Whether this is not a run but a row without one, which keeps the size of a stack that is resumed.
     """
 
     spec: RunSpec
@@ -53,6 +63,8 @@ class RunInTraining:
     on_log: Callable[[RunFolder, Log], None] | None = None
     on_record: Callable[[RunSpec, dict[str, float]], None] | None = None
     validate: Validate | None = None
+    stack: list[str] | None = None
+    idle: bool = False
 
     @classmethod
     def open(
@@ -63,18 +75,21 @@ class RunInTraining:
         *,
         retrain: bool = False,
         data: str | None = None,
+        gpu: Mapping[str, str] = {},
     ) -> RunInTraining:
         """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
 
         An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
         have changed since it was started. In that case, raise a UserError. If `retrain` is true, delete the run and
-        create it again instead.
+        create it again instead. `gpu` is the provenance of a new run on a GPU.
         """
         sources = own_sources(spec, builder)
-        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data)
+        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data, gpu=gpu)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
-        return cls(spec, folder, step, trained=status in ("done", "diverged"))
+        trained = status in ("done", "diverged")
+        stack = None if folder is None or trained else folder.read_stack()
+        return cls(spec, folder, step, trained=trained, stack=stack)
 
 
 @dataclass(frozen=True)
@@ -82,7 +97,7 @@ class StackGroup:
     """Stacks that train at the same time.
 
     Attributes:
-        stacks: The runs of each stack. All runs of a stack are at the same step.
+        stacks: The runs of each stack, and its idle rows. All runs of a stack are at the same step.
         run_threads: Number of CPU threads that compute different runs of the same stack.
         stack_threads: Number of CPU threads that compute different stacks.
     """
@@ -98,7 +113,7 @@ class ActiveStack:
 
     Attributes:
         stack: The parameters and the optimiser state of all runs.
-        runs: The runs, in the order of the rows of the stack.
+        runs: The runs and idle rows, in the order of the rows of the stack.
         stream: The CUDA stream of the stack, or None for the current stream.
     """
 
@@ -123,6 +138,11 @@ class ActiveStack:
         with torch.cuda.stream(stream):
             return cls(load_stack(runs, data, builder, threads, stream_index), runs, stream)
 
+    @property
+    def members(self) -> list[tuple[int, RunInTraining]]:
+        """The runs with their rows, without idle rows."""
+        return [(i, run) for i, run in enumerate(self.runs) if not run.idle]
+
     def on_stream(self) -> AbstractContextManager[None]:
         """Return a context in which GPU work uses the stream of this stack. All work on the stack must be inside it."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
@@ -140,7 +160,7 @@ class ActiveStack:
     @property
     def finished(self) -> bool:
         """Whether the last step has been taken or every run has diverged."""
-        return self.stack.step >= self.steps or all(run.divergence is not None for run in self.runs)
+        return self.stack.step >= self.steps or all(run.divergence is not None for _, run in self.members)
 
     def store_states(self) -> None:
         """Copy the state after the last complete step into each run. Training can then resume from it."""
@@ -152,9 +172,13 @@ class ActiveStack:
 def load_stack(
     runs: list[RunInTraining], data: FactorData, builder: PairBuilder, threads: int, stream_index: int = 0
 ) -> Stack:
-    """Create a stack and load the states or checkpoints of its runs. Runs without either start at step 0."""
+    """Create a stack and load the states or checkpoints of its runs. Runs without either start at step 0.
+
+    Idle rows are computed but never updated.
+    """
     stack = Stack([run.spec for run in runs], data, builder, threads=threads, stream_index=stream_index)
-    stack.resume(runs[0].step)
+    stack.resume(next(run.step for run in runs if not run.idle))
+    stack.stop([i for i, run in enumerate(runs) if run.idle])
     for i, run in enumerate(runs):
         state = run.state
         if state is None and run.step and run.folder is not None:

@@ -24,7 +24,7 @@ from unbraid.runs.run import Run, StoredRun, load_weights
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
-from unbraid.training.active import ActiveStack, RunInTraining, StackGroup
+from unbraid.training.active import ActiveStack, RunInTraining, StackGroup, rounding_depends_on_stack
 from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
@@ -61,7 +61,7 @@ class Monitor:
 
     def report_step(self, stacks: list[ActiveStack]) -> None:
         """Count one step of these stacks. If a report is due, report the total steps, the rate and the mean loss."""
-        runs = sum(len(active.stack) for active in stacks)
+        runs = sum(len(active.members) for active in stacks)
         self.model_steps += runs
         now = time.monotonic()
         if self.report is not None and now >= self.last_report + REPORT_SECONDS:
@@ -89,7 +89,7 @@ class Monitor:
 def total_loss(active: ActiveStack) -> float:
     """Return the sum over runs of the loss at the last step."""
     with active.on_stream():
-        return float(active.stack.last[:, 0].sum())
+        return float(active.stack.last[[i for i, _ in active.members], 0].sum())
 
 
 def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monitor: Monitor) -> list[Run]:
@@ -100,6 +100,9 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
             each run receives its state after its last complete step, from which a smaller group can resume.
     """
     stacks: list[ActiveStack] = []
+    if rounding_depends_on_stack(data.device):
+        for runs in group.stacks:
+            record_stack(runs)
     try:
         concurrent = data.device.type == "cuda" and len(group.stacks) > 1
         for i, runs in enumerate(group.stacks):
@@ -111,6 +114,15 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
             active.store_states()
         raise
     return [run for active in stacks for run in finish_stack(active, data, builder)]
+
+
+def record_stack(runs: list[RunInTraining]) -> None:
+    """Record the runs of a stack in their folders. If there are idle rows, the record exists already."""
+    if not any(run.idle for run in runs):
+        for run in runs:
+            run.stack = [other.spec.id for other in runs]
+            if run.folder is not None:
+                run.folder.write_stack(run.stack)
 
 
 def advance_to_end(stacks: list[ActiveStack], threads: int, monitor: Monitor) -> None:
@@ -154,13 +166,14 @@ def record_step(active: ActiveStack, checkpoint: bool) -> None:
 def record_divergences(stack: Stack, runs: list[RunInTraining]) -> None:
     """Record which runs have become non-finite. The other runs continue to train."""
     for divergence in stack.divergences():
-        runs[divergence.member].divergence = divergence
+        if not runs[divergence.member].idle:
+            runs[divergence.member].divergence = divergence
 
 
 def append_log(stack: Stack, runs: list[RunInTraining]) -> None:
     """Append one line to the log of each run, with the step and the mean of each term since the previous line."""
     for i, (run, means) in enumerate(zip(runs, stack.pop_mean_terms(), strict=True)):
-        if run.divergence is None:
+        if run.divergence is None and not run.idle:
             held_out = {} if run.validate is None else run.validate(stack.weights(i), stack.step)
             run.log.append({"step": stack.step, **means, **held_out})
             if run.on_record is not None:
@@ -179,7 +192,7 @@ def write_checkpoints(stack: Stack, runs: list[RunInTraining]) -> None:
 def finish_stack(active: ActiveStack, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
     """Write and yield the runs of a stack, one after another."""
     active.wait_for_stream()
-    for i, run in enumerate(active.runs):
+    for i, run in active.members:
         yield finish_run(active.stack, i, run, data, builder)
 
 

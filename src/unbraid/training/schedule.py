@@ -2,8 +2,12 @@
 
 A stack is a set of runs that are computed together, and a group is a set of stacks that train at the same time. On a
 CPU, stacks and groups depend only on the specs of all runs of the command, including those that are already trained.
-When an interrupted command is repeated, it therefore uses the same stacks and threads and computes the same numbers. On
-a GPU, the sizes of stacks also depend on the free memory.
+When an interrupted command is repeated, it therefore uses the same stacks and threads and computes the same numbers.
+
+On a GPU, the sizes of stacks also depend on the free memory, and the rounding of a run depends on the size of its
+stack. The folder of a run that is being trained therefore records the runs of its stack. When the training is resumed,
+the run is trained in a stack of the same size and in the same row. The rows of runs that are already trained, that have
+reached another step, or that the command does not contain are idle.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from unbraid.errors import UserError, warn_user
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
-from unbraid.training.active import RunInTraining, StackGroup
+from unbraid.training.active import RunInTraining, StackGroup, rounding_depends_on_stack
 from unbraid.training.loop import Monitor, train_group
 from unbraid.training.memory import max_runs_in_memory
 
@@ -92,11 +96,11 @@ def thread_count(runs: int, device: torch.device) -> int:
 def stack_groups(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[StackGroup]:
     """Yield the groups of stacks in the order in which they are trained."""
     stacks = list(plan_stacks(runs, data, builder))
-    if data.device.type != "cuda":
+    if not rounding_depends_on_stack(data.device):
         yield from groups_without_cuda(stacks, data.device)
         return
     for group in group_small_stacks(stacks, len):
-        if untrained := [part for stack in group for part in split_untrained_by_step(stack)]:
+        if untrained := [add_idle_rows(part) for stack in group for part in split_untrained_by_step(stack)]:
             yield StackGroup(untrained)
 
 
@@ -120,15 +124,59 @@ def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device)
 
 def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
     """Divide runs into stacks. On a GPU, stacks with the same stack key have nearly equal sizes."""
-    on_cpu = data.device.type != "cuda"  # mps is planned as a CPU, because its memory is not measured
+    on_cpu = not rounding_depends_on_stack(data.device)  # mps is planned as a CPU, because its memory is not measured
     ordered = sorted(runs, key=lambda run: run.spec.stack_key())
     for same_key in group_by_stack_key(ordered, lambda run: run.spec):
         count = len(same_key)
         if not on_cpu and all(run.trained for run in same_key):
             yield same_key  # these runs are not trained again, so their memory need not be measured
             continue
-        max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
-        yield from split_into_stacks(same_key, max_runs if on_cpu else ceil(count / ceil(count / max_runs)))
+        started = [] if on_cpu else started_stacks(same_key)
+        size = started_size(same_key, started)
+        if size is None:
+            max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
+            size = max_runs if on_cpu else ceil(count / ceil(count / max_runs))
+        yield from started
+        claimed = {run.spec.id for stack in started for run in stack}
+        for stack in split_into_stacks(same_key, size):
+            if rest := [run for run in stack if run.spec.id not in claimed]:
+                yield rest
+
+
+def started_stacks(runs: list[RunInTraining]) -> list[list[RunInTraining]]:
+    """Return the untrained runs of each stack that was started before, in the order of its rows.
+
+    A run without a record belongs to the stack of another run that lists it. The process may have been killed while the
+    records were written.
+    """
+    recorded = [run.stack for run in runs if run.stack is not None and not run.trained]
+    listed = {name: stack for stack in recorded for name in stack}
+    stacks: dict[tuple[str, ...], list[RunInTraining]] = {}
+    for run in runs:
+        run.stack = run.stack or listed.get(run.spec.id)
+        if run.stack is not None and not run.trained:
+            stacks.setdefault(tuple(run.stack), []).append(run)
+    return [[run for name in ids for run in members if run.spec.id == name] for ids, members in stacks.items()]
+
+
+def started_size(runs: list[RunInTraining], started: list[list[RunInTraining]]) -> int | None:
+    """Return the size of stacks that the interrupted command used, or None if it cannot be inferred.
+
+    It can be inferred if a stack that was started is one of the stacks into which all runs are split by its size.
+    """
+    ids = [run.spec.id for run in runs]
+    for stack in started:
+        if stack[0].stack in split_into_stacks(ids, len(stack[0].stack or ids)):
+            return len(stack[0].stack or ids)
+    return None
+
+
+def add_idle_rows(runs: list[RunInTraining]) -> list[RunInTraining]:
+    """Return the rows of the stack in which runs were started: the runs, and idle rows in place of its other runs."""
+    if runs[0].stack is None:
+        return runs
+    members = {run.spec.id: run for run in runs}
+    return [members.get(name) or RunInTraining(runs[0].spec, None, runs[0].step, idle=True) for name in runs[0].stack]
 
 
 def split_untrained_by_step(stack: list[RunInTraining]) -> Iterator[list[RunInTraining]]:
@@ -154,14 +202,17 @@ def train_or_split_group(group: StackGroup, data: FactorData, builder: PairBuild
 
 
 def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
-    """Return one group per stack, or two groups with the halves of a single stack.
+    """Return one group per stack, or two groups with the halves of a single stack. Idle rows are left out.
 
     Raises:
         UserError: If the group is a single run.
     """
     if len(group.stacks) > 1:
         return [StackGroup([runs]) for runs in group.stacks]
-    (runs,) = group.stacks
+    (rows,) = group.stacks
+    runs = [run for run in rows if not run.idle]
+    if len(runs) < len(rows):
+        return [StackGroup([runs])]
     half = ceil(len(runs) / 2)
     if len(runs) == 1:
         raise UserError(

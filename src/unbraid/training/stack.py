@@ -252,7 +252,8 @@ class Stack:
         members = self.alive.nonzero().flatten().tolist()
         each = thread_pool(self.threads).map if self.threads > 1 else map
         computed = dict(zip(members, each(self._gradient, members, [step] * len(members)), strict=True))
-        values = [computed[i] if i in computed else self.last[i] for i in range(len(self))]
+        last = self.last if self.last.shape[1] else torch.zeros(len(self), len(self.terms))
+        values = [computed[i] if i in computed else last[i] for i in range(len(self))]
         return torch.stack(values), self.grad
 
     def _gradient(self, i: int, step: Tensor) -> Tensor:
@@ -296,8 +297,8 @@ class Stack:
 
     def _adam_in_kernels(self, grads: dict[str, Tensor], products: dict[str, list[Any]]) -> None:
         """Update the parameters by Adam, with one kernel launch per tensor in `grads` and per layer in `products`."""
+        from unbraid.accel.fitted import dense_adam
         from unbraid.accel.kernels.adam import adam
-        from unbraid.accel.kernels.dense_adam import dense_adam
 
         decay = self.specs[0].weight_decay
         for name, span in self.storage.layout.spans().items():
@@ -411,6 +412,11 @@ class Stack:
         """Set the number of steps taken so far. Call this with the step of the loaded states."""
         self.step = step
         self.device_step.fill_(step)
+
+    def stop(self, members: Sequence[int]) -> None:
+        """Update the rows of these members no more, as if they had diverged."""
+        for i in members:
+            self.alive[i] = False
 
     def _row_tensors(self) -> dict[str, Tensor]:
         """Return the parameters and the moments of Adam, each (r, p), by their names in checkpoints."""

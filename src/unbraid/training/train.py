@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+from unbraid.accel.capture import supports_kernels
 from unbraid.accel.devices import check_device
+from unbraid.accel.launch_file import launch_provenance
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
@@ -328,8 +330,9 @@ def train_checked_specs(
     """
     unique = {spec.id: spec for spec in specs}
     fingerprint = None if out is None else memory_fingerprint(data)
+    gpu = launch_provenance(data.device.index) if supports_kernels(data.device) else {}
     in_training = [
-        RunInTraining.open(spec, out, builder, retrain=retrain, data=fingerprint) for spec in unique.values()
+        RunInTraining.open(spec, out, builder, retrain=retrain, data=fingerprint, gpu=gpu) for spec in unique.values()
     ]
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}

@@ -1,6 +1,9 @@
-"""The launch settings of each kernel. benchmarks/tune_kernels.py found them by timing the kernels on an H200 GPU.
+"""The launch settings of each kernel, which were found by timing the kernels on an H200 GPU.
 
 With bad settings, a kernel can be nine times slower.
+
+`launch_settings` uses what `unbraid tune` found for this GPU and stored in the cache folder. For other layers and
+numbers of runs it uses the tables of this module.
 
 A convolution with stride 2 maps an image to one of half the side, and its transpose does the reverse. The two are
 called the large and the small image. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image, channels
@@ -11,11 +14,15 @@ the place of the channels. DEFAULT is used for kernels and channels that are not
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-Launch = dict[str, Any]
+from unbraid.accel.launch_candidates import RUNS, Launch, TunedPrecision, nearest_size
+from unbraid.accel.launch_file import is_interpreted, user_table
 
 BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
     ("image conv4x4", 1, 32): {
@@ -251,13 +258,101 @@ DEFAULT: dict[str, Launch] = {
 }
 
 
+MIN_TILE = 16  # the smallest side of a tile that tensor cores multiply
+TILES = ("BM", "BN", "BO", "BK", "TM", "TN")
+P = ParamSpec("P")
+R = TypeVar("R")
+_forced: dict[str, Launch] = {}  # settings that replace all others, by kernel
+_too_large: set[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = set()
+_last_lookup: list[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = []  # at most one element
+
+
 def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
     """Return the settings of a kernel for a layer with c channels in the large image and m in the small image.
 
     For a dense layer, c and m are the padded numbers of inputs and outputs.
     """
+    if name in _forced:
+        return _forced[name]
+    settings = _user_settings(name, c, m, dtype, runs) or package_settings(name, c, m, dtype, runs)
+    while (lookup := (name, c, m, dtype, tuple(settings.items()))) in _too_large:
+        settings = smaller_settings(settings)
+    _last_lookup[:] = [lookup]
+    return settings
+
+
+def package_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
+    """Return the settings of the tables of this module."""
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
     by_runs = table.get((name, c, m))
     if by_runs is None:
         return DEFAULT[name]
     return by_runs[min((limit for limit in by_runs if limit >= runs), default=max(by_runs))]
+
+
+def _user_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch | None:
+    """Return the settings that `unbraid tune` found on this GPU for about this number of runs, or None."""
+    precision: TunedPrecision = "bf16" if dtype == torch.bfloat16 else "tf32"
+    on_gpu = torch.cuda.is_available() and not is_interpreted()
+    stored = user_table(torch.cuda.current_device() if on_gpu else None)
+    by_runs = {} if stored is None else stored.tables[precision].get((name, c, m), {})
+    return by_runs.get(nearest_size(runs, {*RUNS, *by_runs})) if by_runs else None
+
+
+@contextlib.contextmanager
+def forced_settings(name: str, settings: Launch) -> Iterator[None]:
+    """Launch a kernel with the given settings inside this context, whatever the tables say."""
+    _forced[name] = settings
+    try:
+        yield
+    finally:
+        del _forced[name]
+
+
+def smaller_settings(settings: Launch) -> Launch:
+    """Return settings that need less shared memory, with fewer stages of the pipeline or a smaller tile.
+
+    Settings that cannot be made smaller are returned unchanged.
+
+    >>> smaller_settings({"BM": 64, "BK": 32, "ST": 3})
+    {'BM': 64, 'BK': 32, 'ST': 2}
+    >>> smaller_settings({"BM": 64, "BK": 32, "ST": 1})
+    {'BM': 32, 'BK': 32, 'ST': 1}
+    """
+    if settings.get("ST", 1) > 1:
+        return {**settings, "ST": settings["ST"] - 1}
+    if settings.get("CAT"):
+        return {**settings, "CAT": False}
+    tiles = {name: size for name, size in settings.items() if name in TILES and size > MIN_TILE}
+    longest = max(tiles, key=lambda name: tiles[name], default=None)
+    return settings if longest is None else {**settings, longest: tiles[longest] // 2}
+
+
+def fit_shared_memory(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function that looks up settings and launches one kernel with them.
+
+    If the kernel needs more shared memory than a multiprocessor of the GPU has, the function is called again with
+    smaller settings, which are also used from then on.
+    """
+
+    @functools.wraps(function)
+    def launch(*args: P.args, **kwargs: P.kwargs) -> R:
+        from triton.runtime.errors import OutOfResources
+
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except OutOfResources:
+                if not _last_lookup or not _make_smaller(_last_lookup[0]):
+                    raise
+
+    return launch
+
+
+def _make_smaller(lookup: tuple[str, int, int, torch.dtype, tuple[Any, ...]]) -> bool:
+    """Record that settings do not fit on the GPU. Return False if there are no smaller ones."""
+    settings = dict(lookup[-1])
+    if smaller_settings(settings) == settings:
+        return False
+    _too_large.add(lookup)
+    return True

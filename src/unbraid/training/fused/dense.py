@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unbraid.accel.kernels.dense import dense, dense_input_gradient, dense_weight_gradient
+from unbraid.accel.fitted import dense, dense_input_gradient, dense_weight_gradient
 from unbraid.training.fused.packing import Packing, Slot, arrange_matrix, arrange_vector, channels_last_order, round_up
 from unbraid.training.fused.streams import SideStream
 

@@ -18,13 +18,19 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from unbraid.accel.fitted import (
+    conv2x2,
+    conv2x2_input_gradient,
+    conv2x2_weight_gradient,
+    conv4x4,
+    conv4x4_weight_gradient,
+    conv_transpose4x4,
+    conv_transpose4x4_image,
+    conv_transpose4x4_nll,
+    image_conv4x4_weight_gradient,
+)  # fmt: skip
 from unbraid.accel.kernels.blocked import to_blocked, zero_border
-from unbraid.accel.kernels.conv2x2 import conv2x2, conv2x2_input_gradient, conv2x2_weight_gradient
-from unbraid.accel.kernels.conv4x4 import conv4x4
-from unbraid.accel.kernels.conv_transpose4x4 import conv_transpose4x4
-from unbraid.accel.kernels.last_layer import conv_transpose4x4_image, conv_transpose4x4_nll
 from unbraid.accel.kernels.part_sums import PartSums
-from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4_weight_gradient
 from unbraid.training.fused import dense
 from unbraid.training.fused.networks import Layer, Plan
 from unbraid.training.fused.streams import SideStream, count_use, postponed_products
