@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 
 import unbraid as ub
 from support.meshes import write_faust
@@ -35,6 +36,8 @@ from unbraid.studies.published import SEVEN_DATASETS, STUDIES
 from unbraid.studies.reduction import Reduction, select_shard
 from unbraid.studies.runner import plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
+from unbraid.training.active import RunInTraining
+from unbraid.training.schedule import stack_groups
 
 
 @pytest.mark.parametrize(("device", "wanted"), [("cuda", [64, 10, 8, 70, 2]), ("cpu", [32, 32, 10, 8, 70, 2])])
@@ -49,6 +52,22 @@ def test_small_stacks_are_merged_on_a_gpu(device: str, wanted: list[int]) -> Non
     assert [run.index for stack in merged for run in stack.runs] == list(range(154))
     assert [stack.data.name for stack in merged] == ["a"] * (len(wanted) - 3) + ["b"] * 3
     assert [stack.builder for stack in merged][-2:] == [mlp, locatello]
+
+
+def test_a_study_forms_the_stacks_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU with memory for four runs, six runs are two stacks of three in a study and in `train`."""
+    data = SimpleNamespace(device=torch.device("cuda"), shape=(16,))
+    monkeypatch.setattr("unbraid.training.schedule.max_runs_in_memory", lambda *_: 4)
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda *_: data)
+    monkeypatch.setattr("unbraid.studies.stacks.fields_from_data", lambda *_: {"net": "mlp"})
+    planned = small_study(seeds=3)
+    stacks = list(study_stacks(planned, small_settings(tmp_path, device="cuda")))
+    assert [len(stack.runs) for stack in stacks] == [3, 3, 3, 3]
+    specs = [run.spec for stack in stacks for run in stack.runs]
+    training = [RunInTraining(spec, None) for spec in specs]
+    groups = list(stack_groups(training, data, mlp))  # type: ignore[arg-type]
+    ids = [[[run.spec.id for run in runs] for runs in group.stacks] for group in groups]
+    assert ids == [[[run.spec.id for run in stack.runs] for stack in stacks]]
 
 
 # Published numbers.

@@ -91,7 +91,7 @@ def thread_count(runs: int, device: torch.device) -> int:
 
 def stack_groups(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[StackGroup]:
     """Yield the groups of stacks in the order in which they are trained."""
-    stacks = list(plan_stacks(runs, data, builder))
+    stacks = list(plan_stacks(runs, lambda run: run.spec, data, builder, is_trained=lambda run: run.trained))
     if data.device.type != "cuda":
         yield from groups_without_cuda(stacks, data.device)
         return
@@ -118,16 +118,35 @@ def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device)
             yield StackGroup(untrained, stack_threads=threads)
 
 
-def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
-    """Divide runs into stacks. On a GPU, stacks with the same stack key have nearly equal sizes."""
+def plan_stacks(
+    items: Iterable[Item],
+    spec_of: Callable[[Item], RunSpec],
+    data: FactorData,
+    builder: PairBuilder,
+    is_trained: Callable[[Item], bool] = lambda item: False,
+) -> Iterator[list[Item]]:
+    """Divide runs into stacks, for `train` and for studies alike.
+
+    On a GPU, stacks with the same stack key have nearly equal sizes.
+
+    Args:
+        items: The runs, in any form.
+        spec_of: Function that returns the spec of a run.
+        data: The dataset, on the device on which the runs are trained.
+        builder: Function that builds the network.
+        is_trained: Function that returns whether a run is already trained.
+
+    Yields:
+        The stacks, ordered by stack key. Each run is in exactly one stack.
+    """
     on_cpu = data.device.type != "cuda"  # mps is planned as a CPU, because its memory is not measured
-    ordered = sorted(runs, key=lambda run: run.spec.stack_key())
-    for same_key in group_by_stack_key(ordered, lambda run: run.spec):
+    ordered = sorted(items, key=lambda item: spec_of(item).stack_key())
+    for same_key in group_by_stack_key(ordered, spec_of):
         count = len(same_key)
-        if not on_cpu and all(run.trained for run in same_key):
+        if not on_cpu and all(map(is_trained, same_key)):
             yield same_key  # these runs are not trained again, so their memory need not be measured
             continue
-        max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
+        max_runs = max_runs_in_stack(spec_of(same_key[0]), data, builder, count)
         yield from split_into_stacks(same_key, max_runs if on_cpu else ceil(count / ceil(count / max_runs)))
 
 
