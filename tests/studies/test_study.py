@@ -56,7 +56,8 @@ def test_small_stacks_are_merged_on_a_gpu(device: str, wanted: list[int]) -> Non
 
 def test_a_study_forms_the_stacks_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU with memory for four runs, six runs are two stacks of three in a study and in `train`."""
-    data = SimpleNamespace(device=torch.device("cuda"), shape=(16,))
+    data = ub.data.load("toy")
+    monkeypatch.setattr(type(data), "device", torch.device("cuda"))
     monkeypatch.setattr("unbraid.training.schedule.max_runs_in_memory", lambda *_: 4)
     monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda *_: data)
     monkeypatch.setattr("unbraid.studies.stacks.fields_from_data", lambda *_: {"net": "mlp"})
@@ -65,7 +66,7 @@ def test_a_study_forms_the_stacks_of_train(tmp_path: Path, monkeypatch: pytest.M
     assert [len(stack.runs) for stack in stacks] == [3, 3, 3, 3]
     specs = [run.spec for stack in stacks for run in stack.runs]
     training = [RunInTraining(spec, None) for spec in specs]
-    groups = list(stack_groups(training, data, mlp))  # type: ignore[arg-type]
+    groups = list(stack_groups(training, data, mlp))
     ids = [[[run.spec.id for run in runs] for runs in group.stacks] for group in groups]
     assert ids == [[[run.spec.id for run in stack.runs] for stack in stacks]]
 
