@@ -1,24 +1,22 @@
 """The cost of the driver of a study on a Ray cluster: all 12,600 specs of locatello2019, with one step each.
 
-The nodes are several Ray nodes of one core each on this machine. While the study runs, nodes are killed and others
-join. The networks, the methods, the batches and the image size are those of the study. The seven datasets are replaced
+The study runs twice: nodes return their runs to the driver, which writes them, or nodes write to a shared folder. The
+nodes are several Ray nodes of one core each on this machine. While the study runs, nodes are killed and others join. The networks, the methods, the batches and the image size are those of the study. The seven datasets are replaced
 by seven random subsets of `sprites`, because the published files are not needed to measure the driver, and runs are not
 scored. Both make the share of the driver larger than in a real study, in which nodes train 300,000 steps per run. To
-save disk space, this program empties the file of weights of a run some seconds after the driver has written it.
+save disk space, this program empties the file of weights of a run a minute after it was written.
 
 The driver is a process of its own. Its processor time and its peak memory are those of the operating system. The
 processor time of the nodes is read from /proc twice per second, so that of a killed process is slightly too small.
-Run: python benchmarks/bench_cluster.py --full
+Run: python benchmarks/bench_cluster.py --full, and again with --shared
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import cProfile
 import json
 import os
-import pstats
 import resource
 import shutil
 import signal
@@ -42,12 +40,8 @@ from unbraid.studies.settings import StudySettings
 RESULT = Path(__file__).parent / "results" / "bench_cluster.json"
 DATA = [f"sprites?subset=1000&seed={seed}" for seed in range(7)]
 SAMPLE_SECONDS = 0.5  # between two readings of the processes
-EMPTY_AFTER_SECONDS = 5.0  # a file of weights is emptied this long after it was written
+EMPTY_AFTER_SECONDS = 60.0  # a file of weights is emptied this long after it was written
 TICKS = os.sysconf("SC_CLK_TCK")
-PHASES = {  # functions of the driver whose time is reported, by what they do
-    "planning": "stacks_by_dataset", "study file": "write_study_file", "submitting": "submit", "waiting": "wait",
-    "receiving": "result", "writing runs": "store_run", "results table": "finish_study",
-}  # fmt: skip
 
 
 def planned_runs(seeds: int) -> list[PlannedRun]:
@@ -55,24 +49,18 @@ def planned_runs(seeds: int) -> list[PlannedRun]:
     return select_runs("locatello2019", None, range(seeds), 1, None, 1.0, DATA, None)
 
 
-def run_driver(out: Path, address: str, seeds: int) -> None:
+def run_driver(out: Path, address: str, seeds: int, shared: bool) -> None:
     """Run the study, and write what it cost this process to `driver.json`."""
-    profiler = cProfile.Profile(time.process_time)
     started = time.perf_counter()
     planned = planned_runs(seeds)
     settings = StudySettings(out, scored=False, group_metrics=(), jobs=1)
-    if os.environ.get("PROFILE_DRIVER"):
-        profiler.enable()
-    run_cluster(planned, settings, address, quiet=True)
-    profiler.disable()
+    run_cluster(planned, settings, address, shared, quiet=True)
     used = resource.getrusage(resource.RUSAGE_SELF)
     cost = {
         "runs": len(planned), "wall_seconds": time.perf_counter() - started,
         "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024,
     }  # fmt: skip
     (out / "driver.json").write_text(json.dumps(cost))
-    if os.environ.get("PROFILE_DRIVER"):
-        pstats.Stats(profiler).sort_stats("cumulative").print_stats(45)
 
 
 class Nodes:
@@ -134,7 +122,7 @@ def empty_weights(out: Path, done: dict[str, int]) -> None:
             os.truncate(file, 0)
 
 
-def measure(seeds: int, nodes: int, losses: int, minutes: float) -> dict[str, Any]:
+def measure(seeds: int, nodes: int, losses: int, minutes: float, shared: bool) -> dict[str, Any]:
     """Run the study on nodes that join and leave. Return the cost of the driver and of the nodes."""
     folder = Path(tempfile.mkdtemp(prefix="b"))
     (folder / "node").mkdir()
@@ -145,6 +133,7 @@ def measure(seeds: int, nodes: int, losses: int, minutes: float) -> dict[str, An
     out, written = folder / "out", dict[str, int]()
     started = Nodes(nodes)
     command = [sys.executable, __file__, "--driver", str(out), str(started.cluster.address), "--seeds", str(seeds)]
+    command += ["--shared"] * shared
     driver = subprocess.Popen(command)
     try:
         pause, next_loss = 60 * minutes / (losses + 1), time.monotonic() + 60 * minutes / (losses + 1)
@@ -188,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="all 50 seeds, which are 12,600 runs")
     parser.add_argument("--seeds", type=int, default=2, help="seeds without --full")
+    parser.add_argument("--shared", action="store_true", help="let the nodes write to a shared folder")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--losses", type=int, default=2, help="number of nodes that are killed and replaced")
     parser.add_argument("--minutes", type=float, default=1.0, help="time within which nodes are killed")
@@ -196,11 +186,14 @@ def main() -> None:
     options = parser.parse_args()
     seeds = 50 if options.full else options.seeds
     if options.driver:
-        run_driver(Path(options.driver[0]), options.driver[1], seeds)
+        run_driver(Path(options.driver[0]), options.driver[1], seeds, options.shared)
         return
-    found = measure(seeds, options.nodes, options.losses, options.minutes)
+    how = "shared" if options.shared else "returned"
+    found = measure(seeds, options.nodes, options.losses, options.minutes, options.shared)
     print(json.dumps(found, indent=1))
-    write_atomic(options.out, (json.dumps({**describe(), **found}, indent=1) + "\n").encode())
+    before = json.loads(options.out.read_text()) if options.out.exists() else {}
+    result = {**before, how: {**describe(), "nodes": options.nodes, **found}}
+    write_atomic(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

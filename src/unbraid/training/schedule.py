@@ -140,8 +140,8 @@ def plan_stacks(
         The stacks, ordered by stack key. Each run is in exactly one stack.
     """
     on_cpu = data.device.type != "cuda"  # mps is planned as a CPU, because its memory is not measured
-    ordered = sorted(items, key=lambda item: spec_of(item).stack_key())
-    for same_key in group_by_stack_key(ordered, spec_of):
+    groups = group_by_stack_key(items, spec_of)
+    for same_key in sorted(groups, key=lambda group: spec_of(group[0]).stack_key()):
         count = len(same_key)
         if not on_cpu and all(map(is_trained, same_key)):
             yield same_key  # these runs are not trained again, so their memory need not be measured
