@@ -1,8 +1,9 @@
 """The cost of the driver of a study on a Ray cluster: all 12,600 specs of locatello2019, with one step each.
 
 The study runs twice: nodes return their runs to the driver, which writes them, or nodes write to a shared folder. The
-nodes are several Ray nodes of one core each on this machine. While the study runs, nodes are killed and others join. The networks, the methods, the batches and the image size are those of the study. The seven datasets are replaced
-by seven random subsets of `sprites`, because the published files are not needed to measure the driver, and runs are not
+nodes are several Ray nodes of one core each on this machine. While the study runs, nodes are killed and others join.
+The networks, the methods, the batches and the image size are those of the study. The seven datasets are replaced by
+seven random subsets of `sprites`, because the published files are not needed to measure the driver, and runs are not
 scored. Both make the share of the driver larger than in a real study, in which nodes train 300,000 steps per run. To
 save disk space, this program empties the file of weights of a run a minute after it was written.
 
