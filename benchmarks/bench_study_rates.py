@@ -40,8 +40,8 @@ def measure(kind: list[StudyStack]) -> Row:
     return row
 
 
-def first_of_each_kind(stacks: list[StudyStack]) -> list[list[StudyStack]]:
-    """Return the stacks by their methods, those of one kind together."""
+def stacks_by_kind(stacks: list[StudyStack]) -> list[list[StudyStack]]:
+    """Return the stacks with the same methods together."""
     kinds: dict[str, list[StudyStack]] = {}
     for stack in stacks:
         kinds.setdefault(method_names(stack), []).append(stack)
@@ -60,7 +60,7 @@ def main() -> None:
     found: dict[str, Any] = {**describe(), "large": [], "small": []}
 
     def add(where: str, stacks: list[StudyStack]) -> None:
-        for kind in first_of_each_kind(stacks):
+        for kind in stacks_by_kind(stacks):
             found[where].append(measure(kind))
             write_atomic(options.out, (json.dumps(found, indent=1) + "\n").encode())
 
