@@ -24,7 +24,7 @@ class Assumptions:
     Attributes:
         price: The price of one GPU for one hour. All GPUs are paid from the start until the last task ends.
         start_seconds: Time from the start of a node until it can train: the machine, Ray, and the import of libraries.
-        compile_seconds: Time in which a new node compiles kernels.
+        compile_seconds: Time in which a new node compiles the kernels of all stacks.
         data_seconds: Time in which a new node makes or reads all datasets of the study.
         checkpoint_share: The fraction of the time of training that is spent on checkpoints.
         checkpoint_seconds: Time between two checkpoints.
@@ -38,10 +38,10 @@ class Assumptions:
 
     price: float = 3.0
     start_seconds: float = 180.0
-    compile_seconds: float = 240.0
+    compile_seconds: float = 60.0
     data_seconds: float = 120.0
     checkpoint_share: float = 0.02
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = 600.0
     losses_per_hour: float = 0.01
     shared: bool = False
     scoring_seconds: float = 10.6
