@@ -9,13 +9,13 @@ from typing import Any
 
 from generate import ROOT
 from generate.markdown import replace_block, result, table
-
 from unbraid.studies.projection import Assumptions, Projection, Task, project
 from unbraid.studies.published import SEVEN_DATASETS, locatello2019
 
 PAGE = ROOT / "docs" / "guides" / "cluster.md"
 MODELS_OF_A_METHOD = 300  # on each dataset: six strengths and 50 seeds
 STEPS = 300_000
+ALL_RUNS = 12_600
 ONE_CHANNEL = ("dsprites", "smallnorb")
 GPUS = (1, 8, 64)
 CASES = {
@@ -32,7 +32,7 @@ SOURCES = {
     "compile_seconds": "measured: the first steps of all twelve kinds of stacks, without the two seconds of each trial",
     "data_seconds": "assumed; rendering dSprites takes 1 s on one core, the other datasets are read from files",
     "checkpoint_share": "the limit in the training loop; 2.0 % was measured with 128 beta-VAEs",
-    "checkpoint_seconds": "assumed, from the size of the checkpoint of 150 FactorVAEs and the measured speed of writing",
+    "checkpoint_seconds": "assumed, from the checkpoint size of 150 FactorVAEs and the measured speed of writing",
     "losses_per_hour": "assumed",
     "shared": "the default of `--cluster`",
     "scoring_seconds": "measured for the default metrics of a study; see [what is scored](studies.md#what-is-scored)",
@@ -83,12 +83,15 @@ def gpu_hours() -> float:
 def driver_table() -> str:
     """Return what the driver of a study of one-step runs cost."""
     bench = result("bench_cluster")
-    rows = [driver_row(title, bench[key]) for key, title in
-            {"returned": "nodes return their runs", "shared": "`--cluster-shared`"}.items() if key in bench]  # fmt: skip
+    titles = {"returned": "nodes return their runs", "shared": "`--cluster-shared`"}
+    rows = [driver_row(titles[how], row) for how, row in sorted(bench.items())]
     one = next(iter(bench.values()))
+    fewer = "" if all(row["runs"] == ALL_RUNS for row in bench.values()) else (
+        f" The whole study has {ALL_RUNS:,} runs; these are all of its datasets and settings with fewer seeds."
+    )  # fmt: skip
     about = (
         f"Measured on an {one['machine']['processor']} with {one['machine']['cores']} cores, which were shared with "
-        f"other work, with {one['nodes']} Ray nodes of one core each (`benchmarks/bench_cluster.py`)."
+        f"other work, with {one['nodes']} Ray nodes of one core each (`benchmarks/bench_cluster.py`).{fewer}"
     )
     header = ["", "runs", "nodes lost and replaced", "processor time per run", "share of all processor time",
               "share of wall time", "peak memory", "every run exactly once"]  # fmt: skip

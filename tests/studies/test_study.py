@@ -28,7 +28,7 @@ from unbraid.runs.only import text_as_typed
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
-from unbraid.studies.estimate import estimate_study
+from unbraid.studies.estimate import estimate_study, estimated_tasks
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
 from unbraid.studies.pmp import EXAMPLES, TERMS, steps_of_epochs
@@ -395,6 +395,20 @@ def test_estimates_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (first,) = plan_study(small_study(steps=1000), only={"method": "beta_vae"}, seeds=[0])
     assert (first.runs, first.steps) == (2, 1000)
     assert not list(tmp_path.iterdir())
+
+
+def test_stacks_that_train_at_the_same_time_are_measured_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two small stacks of a GPU are one task with the rate of both. In this test the GPU is a CPU."""
+    monkeypatch.setattr("unbraid.studies.estimate.TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda *_: ub.data.load("toy"))
+    (estimate,) = estimate_study(small_study(steps=1000), small_settings(tmp_path, device="cuda"))
+    assert estimate.method == "beta_vae + dip_vae_i"
+    assert (estimate.runs, estimate.stacks, estimate.concurrent, estimate.tasks) == (8, 2, 2, ((8, 8000),))
+    assert estimate.seconds == pytest.approx(8000 / estimate.rate)
+    (task,) = estimated_tasks([estimate])
+    assert (task.runs, task.seconds) == (8, pytest.approx(estimate.seconds))
 
 
 @pytest.mark.slow

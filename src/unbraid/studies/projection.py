@@ -64,7 +64,7 @@ class Assumptions:
         >>> Assumptions.parse(["price=2.5", "shared=1"]).price
         2.5
         """
-        kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
+        kinds = {name: type(value) for name, value in dataclasses.asdict(cls()).items()}
         changes: dict[str, float | int | bool] = {}
         for text in texts:
             name, _, value = text.partition("=")
