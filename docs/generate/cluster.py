@@ -94,7 +94,7 @@ def driver_table() -> str:
         f"other work, with {one['nodes']} Ray nodes of one core each (`benchmarks/bench_cluster.py`).{fewer}"
     )
     header = ["", "runs", "nodes lost and replaced", "processor time per run", "share of all processor time",
-              "share of wall time", "peak memory", "every run exactly once"]  # fmt: skip
+              "share of wall time", "peak memory", "every run once in the results table"]  # fmt: skip
     return "\n\n".join([table(header, rows), about])
 
 
