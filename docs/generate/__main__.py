@@ -10,6 +10,7 @@ from pathlib import Path
 
 from generate import ROOT
 from generate.claims import claim_pages
+from generate.cluster import cluster_pages
 from generate.comparison import comparison_pages
 from generate.datasets import dataset_pages
 from generate.gpu import gpu_pages
@@ -31,7 +32,7 @@ from generate.zoo import zoo_pages
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
     metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages, promise_pages,
-    reproduction_pages, zoo_pages, claim_pages, which_method_pages,
+    reproduction_pages, zoo_pages, claim_pages, which_method_pages, cluster_pages,
 )  # fmt: skip
 
 

@@ -58,8 +58,9 @@ def gpu_table() -> str:
         f"model-steps per second in the same process. A stack of 128 beta-VAEs is {one / plain:.0f} times as fast.",
         "Images with three channels are slower. The speeds with 128 beta-VAEs, and in brackets the fraction of the "
         f"speed with one channel, are: {colours}.",
-        "At these speeds the 12,600 models of the large study, with 300,000 steps each, take "
-        f"{bench['study_gpu_days']:.1f} GPU-days.",
+        "At these speeds the 12,600 models of the large study, with 300,000 steps each, would take "
+        f"{bench['study_gpu_days']:.1f} GPU-days if all images had one channel. "
+        "[From one GPU to a cluster](cluster.md) has newer rates, also of colour images, and the time on several GPUs.",
     ])  # fmt: skip
 
 

@@ -42,6 +42,29 @@ def test_study_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "I/N" in capsys.readouterr().err
 
 
+def test_plan_projects_the_time_and_cost_on_several_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a start and losses, two equal stacks take half as long on two devices and cost the same."""
+    monkeypatch.setattr("unbraid.studies.estimate.TRIAL_SECONDS", 0.05)
+    plan = ["study", "locatello2019", "--plan", "--data", "toy", "--only", "method=beta_vae", "--only", "level=0"]
+    zero = ("start_seconds", "compile_seconds", "data_seconds", "losses_per_hour", "scoring_seconds")
+    assume = [word for name in zero for word in ("--assume", f"{name}=0")]
+    flags = ["--seeds", "0-31", "--steps", "100000000"]
+    assert main([*plan, *flags, "--gpus", "1,2", *assume, "--assume", "price=2"]) == 0
+    text = capsys.readouterr().out
+    assert "Measured on one stack of each row" in text
+    assert "Projected with price=2, start_seconds=0" in text
+    rows = {line.split()[0]: line.replace(",", "").split()[1:3] for line in text.splitlines() if line.strip()}
+    (one, one_cost), (two, two_cost) = ([float(word) for word in rows[gpus]] for gpus in ("1", "2"))
+    assert one == pytest.approx(2 * two, rel=0.01)
+    assert one_cost == pytest.approx(two_cost, rel=0.01)
+    assert main(["study", "small", "--gpus", "2", "--out", str(tmp_path)]) == 2
+    assert "--gpus and --assume need --plan" in capsys.readouterr().err
+    assert main([*plan, "--gpus", "2", "--assume", "prize=2"]) == 2
+    assert "prize" in capsys.readouterr().err
+
+
 def test_the_help_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["study", "--help"])

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,11 @@ import torch
 
 from support.studies import assert_same_studies, small_settings, small_study
 from unbraid.cli.dispatch import main
+from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
-from unbraid.studies import cluster
+from unbraid.studies import cluster, cluster_node
 from unbraid.studies.cluster import check_address, connect, run_cluster
 from unbraid.studies.cluster_node import read_run_files, store_run, train_stack, write_run_files
 from unbraid.studies.group_scores import GROUP_METRICS
@@ -32,7 +34,7 @@ from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import unfinished_runs
 from unbraid.studies.settings import StudySettings
-from unbraid.studies.stacks import claim_stack, study_stacks
+from unbraid.studies.stacks import claim_stack, study_stacks, study_tasks
 from unbraid.training.stack import Stack
 from unbraid.version import __version__
 
@@ -198,9 +200,14 @@ def test_nodes_check_the_version_and_the_shared_folder(tmp_path: Path) -> None:
 
 # The driver, with a fake cluster in this process.
 
+Reference = tuple[int, int]
+
 
 class FakeRay:
-    """The part of Ray that a study uses. Remote functions run in this process when their result is requested."""
+    """The part of Ray that a study uses. Remote functions run in this process when their result is requested.
+
+    A reference is the number of a call and the number of the part of its result.
+    """
 
     exceptions = SimpleNamespace(RayError=RuntimeError, RayTaskError=KeyError)
 
@@ -208,6 +215,8 @@ class FakeRay:
         self.resources: dict[str, float] = {"CPU": 1}
         self.options: dict[str, Any] = {}
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.results: dict[int, Any] = {}
+        self.parts: dict[int, int] = {}
         self.most = self.cancelled = 0
 
     def is_initialized(self) -> bool:
@@ -219,24 +228,34 @@ class FakeRay:
     def remote(self, **options: Any) -> Callable[..., Any]:
         self.options = options
 
-        def remote(function: Callable[..., Any]) -> Any:
-            def call(*arguments: Any) -> int:
+        def remote(function: Callable[..., Any], num_returns: int = 1) -> Any:
+            def call(*arguments: Any) -> Any:
+                number = len(self.calls)
                 self.calls.append((function, arguments))
-                return len(self.calls) - 1
+                self.parts[number] = num_returns
+                references = [(number, part) for part in range(num_returns)]
+                return references if num_returns > 1 else references[0]
 
-            return SimpleNamespace(remote=call)
+            return SimpleNamespace(remote=call, options=partial(remote, function))
 
         return remote
 
-    def wait(self, references: list[int], timeout: float) -> tuple[list[int], list[int]]:
+    def wait(self, references: list[Reference], timeout: float) -> tuple[list[Reference], list[Reference]]:
         self.most = max(self.most, len(references))
         return references[:1], references[1:]
 
-    def get(self, reference: int) -> Any:
-        function, arguments = self.calls[reference]
-        return function(*arguments)
+    def get(self, reference: Reference) -> Any:
+        number, part = reference
+        if number not in self.results:
+            function, arguments = self.calls[number]
+            self.results[number] = function(*arguments)
+        result = self.results[number]
+        if self.parts[number] == 1:
+            return result
+        assert len(result) == self.parts[number]
+        return result[part]
 
-    def cancel(self, reference: int, force: bool) -> None:
+    def cancel(self, reference: Reference, force: bool) -> None:
         self.cancelled += 1
 
 
@@ -332,11 +351,49 @@ def test_a_node_with_a_gpu_determines_the_stacks(
     fake_ray.resources["GPU"] = 1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(cluster, "stacks_on_node", node_stacks)
-    monkeypatch.setattr(cluster, "train_stack", train)
+    monkeypatch.setattr(cluster_node, "train_stack", train)
     run_cluster(small_study(), small_settings(tmp_path / "out", device="cuda:1"), quiet=True)
     assert asked == [(8, "cuda")]
     assert fake_ray.options["num_gpus"] == 1
     assert len(find_runs(tmp_path / "out")) == 8
+
+
+def test_nodes_train_small_stacks_at_the_same_time_as_a_single_machine_does(
+    tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two stacks of four runs are one task on a GPU, on a node and on one machine. In this test the GPU is a CPU."""
+
+    def train(version: str, specs: Any, data: str, given: StudySettings, *more: Any) -> Any:
+        return train_stack(version, specs, data, dataclasses.replace(given, device="cpu"), *more)
+
+    fake_ray.resources["GPU"] = 1
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda name, device: load_data(name, "cpu"))
+    monkeypatch.setattr(cluster_node, "train_stack", train)
+    (task,) = study_tasks(small_study(), small_settings(tmp_path, device="cuda"))
+    run_cluster(small_study(), small_settings(tmp_path / "out", device="cuda"), quiet=True)
+    (_, arguments) = fake_ray.calls[-1]
+    assert len(fake_ray.calls) == 2  # which stacks there are, and their training
+    assert arguments[1] == [run.spec.to_dict() for run in task.runs]
+    assert len(find_runs(tmp_path / "out")) == 8
+
+
+def test_the_driver_receives_one_run_at_a_time(tmp_path: Path, fake_ray: FakeRay) -> None:
+    """Each run of a task is an object of its own. A stack of FactorVAEs would otherwise need several GB."""
+    run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
+    assert list(fake_ray.parts.values()) == [4, 4]
+    run_cluster(small_study(), small_settings(tmp_path / "shared"), shared=True, quiet=True)
+    assert list(fake_ray.parts.values()) == [4, 4, 1, 1]
+
+
+def test_the_study_file_is_written_once_per_dataset(
+    tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing it for each stack would take time that grows with the square of the number of runs."""
+    written: list[int] = []
+    monkeypatch.setattr("unbraid.training.schedule.MAX_RUNS_PER_STACK_ON_CPU", 1)
+    monkeypatch.setattr(cluster, "write_study_file", lambda settings, runs: written.append(len(runs)))
+    run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
+    assert written == [8]
 
 
 # Connecting to a cluster.

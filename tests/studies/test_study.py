@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 
 import unbraid as ub
 from support.meshes import write_faust
@@ -27,7 +28,7 @@ from unbraid.runs.only import text_as_typed
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
-from unbraid.studies.estimate import estimate_study
+from unbraid.studies.estimate import estimate_study, estimated_tasks
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
 from unbraid.studies.pmp import EXAMPLES, TERMS, steps_of_epochs
@@ -35,6 +36,8 @@ from unbraid.studies.published import SEVEN_DATASETS, STUDIES
 from unbraid.studies.reduction import Reduction, select_shard
 from unbraid.studies.runner import plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
+from unbraid.training.active import RunInTraining
+from unbraid.training.schedule import stack_groups
 
 
 @pytest.mark.parametrize(("device", "wanted"), [("cuda", [64, 10, 8, 70, 2]), ("cpu", [32, 32, 10, 8, 70, 2])])
@@ -49,6 +52,23 @@ def test_small_stacks_are_merged_on_a_gpu(device: str, wanted: list[int]) -> Non
     assert [run.index for stack in merged for run in stack.runs] == list(range(154))
     assert [stack.data.name for stack in merged] == ["a"] * (len(wanted) - 3) + ["b"] * 3
     assert [stack.builder for stack in merged][-2:] == [mlp, locatello]
+
+
+def test_a_study_forms_the_stacks_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU with memory for four runs, six runs are two stacks of three in a study and in `train`."""
+    data = ub.data.load("toy")
+    monkeypatch.setattr(type(data), "device", torch.device("cuda"))
+    monkeypatch.setattr("unbraid.training.schedule.max_runs_in_memory", lambda *_: 4)
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda *_: data)
+    monkeypatch.setattr("unbraid.studies.stacks.fields_from_data", lambda *_: {"net": "mlp"})
+    planned = small_study(seeds=3)
+    stacks = list(study_stacks(planned, small_settings(tmp_path, device="cuda")))
+    assert [len(stack.runs) for stack in stacks] == [3, 3, 3, 3]
+    specs = [run.spec for stack in stacks for run in stack.runs]
+    training = [RunInTraining(spec, None) for spec in specs]
+    groups = list(stack_groups(training, data, mlp))
+    ids = [[[run.spec.id for run in runs] for runs in group.stacks] for group in groups]
+    assert ids == [[[run.spec.id for run in stack.runs] for stack in stacks]]
 
 
 # Published numbers.
@@ -375,6 +395,20 @@ def test_estimates_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (first,) = plan_study(small_study(steps=1000), only={"method": "beta_vae"}, seeds=[0])
     assert (first.runs, first.steps) == (2, 1000)
     assert not list(tmp_path.iterdir())
+
+
+def test_stacks_that_train_at_the_same_time_are_measured_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two small stacks of a GPU are one task with the rate of both. In this test the GPU is a CPU."""
+    monkeypatch.setattr("unbraid.studies.estimate.TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda *_: ub.data.load("toy"))
+    (estimate,) = estimate_study(small_study(steps=1000), small_settings(tmp_path, device="cuda"))
+    assert estimate.method == "beta_vae + dip_vae_i"
+    assert (estimate.runs, estimate.stacks, estimate.concurrent, estimate.tasks) == (8, 2, 2, ((8, 8000),))
+    assert estimate.seconds == pytest.approx(8000 / estimate.rate)
+    (task,) = estimated_tasks([estimate])
+    assert (task.runs, task.seconds) == (8, pytest.approx(estimate.seconds))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ Several processes or machines can work in the same output folder. Each of them t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import ONLY_HELP, Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.values import (
@@ -26,12 +26,20 @@ from unbraid.runs.only import parse_only
 from unbraid.runtime.progress import format_duration
 from unbraid.runtime.tables import table
 
+if TYPE_CHECKING:
+    from unbraid.studies.estimate import Estimate
+    from unbraid.studies.projection import Assumptions
+
 STUDY_HELP = (
     "study to run: locatello2019, locatello2020_weak, pmp2021, pmp_meshes, diffusion2019, demystifying2021, "
     "beyond2026, lin2020, dubois2019, klindt2021, locatello2020_labels, roth2023, hsu2024, small, vitae_mnist, "
     "vitae_bodies, vitae_celeba, vitae_stability, or a .py, .toml or .json file of your own"
 )
 
+BASIS = (
+    "Measured on one stack of each row, or on several small stacks of a GPU at the same time. Checkpoints, scoring and "
+    "the start are not included."
+)
 
 HELP = {
     "devices": "several devices of this machine, such as cuda:0,cuda:1; one process per device trains a part of the "
@@ -47,6 +55,9 @@ HELP = {
     "data": "dataset that replaces the first dataset of the study; repeat the flag to replace the second, and so on. "
     "Datasets that are not replaced are dropped [the datasets of the study]",
     "plan": "train nothing; print the number of runs and stacks, the memory, and the estimated time",
+    "gpus": "with --plan: also project the time and cost on these numbers of devices like --device, such as 1,8,64",
+    "assume": "with --gpus: replace an assumption, such as price=2.5 for the price of a GPU for one hour; can be "
+    "repeated. The output lists all assumptions with their values",
     "shard": "run only part I of N, with I from 1 to N, for use with a batch scheduler [1/1]",
     "metrics": "metrics to compute; +A,B adds metrics to the default, and none computes no metrics "
     "[the metrics of locatello2019 and of the analyses]",
@@ -77,6 +88,8 @@ def add_flags(parser: Parser) -> None:
     add("scale", type=finite_number(low=0), default=1.0)
     add("data", action="append")
     add("plan", action="store_true")
+    add("gpus", type=argument_type(parse_integers), metavar="N,N")
+    add("assume", action="append", default=[], metavar="NAME=V")
     add("shard", type=argument_type(parse_shard), metavar="I/N")
     add("metrics", metavar="A,B")
     add("samples", type=whole_number(2, MAX_EXAMPLES), default=10_000)
@@ -145,8 +158,10 @@ def run(options: Any) -> None:
     """Print the plan of a study, or run the study."""
     selected = selection_arguments(options)
     if options.plan:
-        print(plan_text(options.study, selected))
+        print(plan_text(options.study, selected, options.gpus or (), options.assume))
         return
+    if options.gpus or options.assume:
+        raise UserError("--gpus and --assume need --plan. Add --plan, or leave them out to run the study.")
     flags = training_arguments(options)
     from unbraid.runs.folder import find_runs
     from unbraid.studies.runner import study
@@ -156,10 +171,15 @@ def run(options: Any) -> None:
     print(f"{count} runs in {options.out}. The results table is {path}. Next: unbraid analyse {options.out}")
 
 
-def plan_text(name: str, selected: dict[str, Any]) -> str:
-    """Return a table with one row per dataset, method and number of steps, followed by the total time."""
+def plan_text(name: str, selected: dict[str, Any], gpus: Sequence[int] = (), assume: Sequence[str] = ()) -> str:
+    """Return a table with one row per dataset, method and number of steps, followed by the total time.
+
+    If numbers of GPUs are given, a table with the projected time and cost for each of them follows.
+    """
+    from unbraid.studies.projection import Assumptions
     from unbraid.studies.runner import plan_study
 
+    assumptions = Assumptions.parse(assume)
     estimates = plan_study(name, **selected)
     header = ["data", "method", "runs", "stacks", "MiB per stack", "steps", "steps/s, sum over runs", "training"]
     rows = [
@@ -169,4 +189,17 @@ def plan_text(name: str, selected: dict[str, Any]) -> str:
     ]  # fmt: skip
     runs, seconds = sum(e.runs for e in estimates), sum(e.seconds for e in estimates)
     total = f"{runs} runs: about {format_duration(seconds)} of training on this device ({seconds / 86_400:.2f} days)"
-    return f"{table(header, rows)}\n{total}"
+    text = f"{table(header, rows)}\n{total}\n{BASIS}"
+    return f"{text}\n\n{projection_text(estimates, gpus, assumptions)}" if gpus else text
+
+
+def projection_text(estimates: Sequence[Estimate], gpus: Sequence[int], assumptions: Assumptions) -> str:
+    """Return a table with the projected time and cost of a study for each number of GPUs, and the assumptions."""
+    from unbraid.studies.estimate import estimated_tasks
+    from unbraid.studies.projection import describe_assumptions, project
+
+    tasks = estimated_tasks(estimates)
+    found = [project(tasks, count, assumptions) for count in gpus]
+    rows = [[p.gpus, f"{p.hours:.2f}", f"{p.gpus * p.hours:.1f}", f"{p.busy:.0%}", f"{p.cost:,.0f}"] for p in found]
+    header = ["GPUs", "hours", "GPU-hours", "training", "cost"]
+    return f"{table(header, rows)}\nProjected with {describe_assumptions(assumptions)}"

@@ -1,4 +1,9 @@
-"""Running a study on a Ray cluster. Each stack is a task, and the driver process writes the runs that tasks return."""
+"""Running a study on a Ray cluster. Nodes train stacks, and the driver process writes the runs that they return.
+
+A Ray task is what one process would claim on a single machine (`study_tasks`): one stack, or on a GPU several small
+stacks that train at the same time. Each run of a task is an object of its own, so that the driver never has more than
+one run in memory.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,15 @@ import torch
 
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
+from unbraid.runs.spec import RunSpec
 from unbraid.runtime.files import make_folder, resolve_path
 from unbraid.runtime.progress import progress
-from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack
+from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack_in_parts
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, finish_study, write_study_file
 from unbraid.studies.planned import PlannedRun, runs_by_dataset
 from unbraid.studies.run_scores import unfinished_runs
 from unbraid.studies.settings import StudySettings
-from unbraid.studies.stacks import StudyStack, claim_stack, study_stacks
+from unbraid.studies.stacks import StudyStack, claim_stack, study_tasks
 from unbraid.version import __version__
 
 STACKS_PER_SLOT = 2  # number of stacks to submit for each stack that the nodes can train at the same time
@@ -37,6 +43,21 @@ TOKEN_HINT = (
 )
 
 
+@dataclass(frozen=True)
+class SubmittedStack:
+    """A stack that was submitted to the cluster.
+
+    Attributes:
+        stack: The stack.
+        claim: The claim of the stack, which is released when it is closed.
+        runs: The Ray reference of each run that is returned, by the id of the run. It is empty if none is returned.
+    """
+
+    stack: StudyStack
+    claim: ExitStack
+    runs: dict[str, Any]
+
+
 @dataclass
 class ClusterStudy:
     """A study on a Ray cluster.
@@ -46,14 +67,14 @@ class ClusterStudy:
         settings: How to train and score.
         shared: Whether the nodes write to the output folder themselves. If so, tasks return no runs.
         progress: Shows the progress of the study.
-        submitted: Maps the Ray reference of each unfinished task to its stack and the claim of that stack.
+        submitted: Maps the first Ray reference of each unfinished task to what was submitted.
     """
 
     ray: Any
     settings: StudySettings
     shared: bool
     progress: StudyProgress
-    submitted: dict[Any, tuple[StudyStack, ExitStack]] = field(default_factory=dict)
+    submitted: dict[Any, SubmittedStack] = field(default_factory=dict)
 
     @property
     def stack_resources(self) -> dict[str, float]:
@@ -94,7 +115,7 @@ class ClusterStudy:
             num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=RETRIES, retry_exceptions=False,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", **environment}},
         )  # fmt: skip
-        return {"train": remote(train_stack).remote, "stacks": remote(stacks_on_node).remote}
+        return {"train": remote(train_stack_in_parts), "stacks": remote(stacks_on_node)}
 
     def result(self, reference: Any) -> Any:
         """Return the result of a remote call. If the call raised an exception, raise it here."""
@@ -110,17 +131,20 @@ class ClusterStudy:
                 f"The training of a stack was lost: {error}. Run the same command again to resume the study."
             ) from error
 
-    def stacks(self, planned: Sequence[PlannedRun]) -> Iterator[StudyStack]:
-        """Yield the stacks of a study.
+    def stacks_by_dataset(self, planned: Sequence[PlannedRun]) -> Iterator[list[StudyStack]]:
+        """Yield the stacks of each dataset of a study, as on a single machine (see `study_tasks`).
 
         The sizes of the stacks depend on the GPU. If only the nodes have a GPU, a node chooses the sizes.
         """
-        if self.settings.device == "cpu" or torch.cuda.is_available():
-            yield from study_stacks(planned, self.settings)
-            return
+        on_node = self.settings.device != "cpu" and not torch.cuda.is_available()
         for name, group in runs_by_dataset(planned):
-            for runs in self.result(self.remote_functions["stacks"](list(group), self.settings)):
-                yield StudyStack(runs, cached_data(name, "cpu"), resolve_net(runs[0].spec.net)[1])
+            runs = list(group)
+            if not on_node:
+                yield list(study_tasks(runs, self.settings))
+                continue
+            parts = self.result(self.remote_functions["stacks"].remote(runs, self.settings))
+            data = cached_data(name, "cpu")
+            yield [StudyStack(part, data, resolve_net(part[0].spec.net)[1]) for part in parts]
 
     def submit(self, stack: StudyStack) -> bool:
         """Submit the unfinished runs of a stack. Return False if another process has claimed the stack."""
@@ -128,41 +152,61 @@ class ClusterStudy:
         with ExitStack() as claim:
             if not (self.shared or claim.enter_context(claim_stack(settings.out, stack))):
                 return False
-            unfinished = unfinished_runs(stack, settings)
+            unfinished = {run.spec.id: run.spec for run in unfinished_runs(stack, settings)}
             if not unfinished:
                 self.progress.finish_stack(stack)
                 return True
-            specs = [run.spec.to_dict() for run in (stack.runs if self.shared else unfinished)]
-            folders = [] if self.shared else [settings.out / run.spec.id for run in unfinished]
-            started = {folder.name: read_run_files(folder) for folder in folders if folder.is_dir()}
-            scratch = None if self.shared else hashlib.sha256(f"{settings.out} {stack.name}".encode()).hexdigest()[:16]
-            data = unfinished[0].spec.data
-            reference = self.remote_functions["train"](__version__, specs, data, settings, scratch, started)
-            self.submitted[reference] = stack, claim.pop_all()
+            first, *others = self.start_task(stack, unfinished)
+            runs = {} if self.shared else dict(zip(unfinished, [first, *others], strict=True))
+            self.submitted[first] = SubmittedStack(stack, claim.pop_all(), runs)
         return True
+
+    def start_task(self, stack: StudyStack, unfinished: dict[str, RunSpec]) -> list[Any]:
+        """Start the training of a stack on a node. Return the Ray reference of each unfinished run.
+
+        If the nodes write to the output folder themselves, there is one reference, of an empty result.
+        """
+        settings, train = self.settings, self.remote_functions["train"]
+        if self.shared:
+            specs = [run.spec.to_dict() for run in stack.runs]
+            return [train.remote(__version__, specs, stack.runs[0].spec.data, settings, None, {})]
+        specs = [spec.to_dict() for spec in unfinished.values()]
+        folders = [settings.out / name for name in unfinished]
+        started = {folder.name: read_run_files(folder) for folder in folders if folder.is_dir()}
+        scratch = hashlib.sha256(f"{settings.out} {stack.name}".encode()).hexdigest()[:16]
+        call = (__version__, specs, specs[0]["data"], settings, scratch, started)
+        references = train.options(num_returns=len(specs)).remote(*call)
+        return references if len(specs) > 1 else [references]
 
     def collect(self) -> None:
         """Wait a short time for submitted stacks to finish, and write the runs that they return."""
         done, _ = self.ray.wait(list(self.submitted), timeout=POLL_SECONDS)
         for reference in done:
-            stack, claim = self.submitted.pop(reference)
-            with claim:
-                for name, files in self.result(reference).items():
-                    store_run(self.settings.out, name, files)
-            self.progress.finish_stack(stack)
+            task = self.submitted.pop(reference)
+            with task.claim:
+                self.result(reference) if self.shared else self.store_runs(task.runs)
+            self.progress.finish_stack(task.stack)
         self.progress.update(0, f"{len(self.node_resources())} nodes alive")
+
+    def store_runs(self, references: dict[str, Any]) -> None:
+        """Write the runs of a finished task, one after another. The reference of a written run is removed."""
+        for name in list(references):
+            store_run(self.settings.out, name, self.result(references[name]))
+            del references[name]
 
     def train(self, planned: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Train all stacks, and return the planned runs with the specs that were used for training."""
         trained: list[PlannedRun] = []
         claimed_by_others: list[StudyStack] = []
-        for stack in self.stacks(planned):
-            trained += stack.runs
-            write_study_file(self.settings, stack.runs)
-            while self.is_full():
-                self.collect()
-            if not self.submit(stack):
-                claimed_by_others.append(stack)
+        for stacks in self.stacks_by_dataset(planned):
+            runs = [run for stack in stacks for run in stack.runs]
+            trained += runs
+            write_study_file(self.settings, runs)
+            for stack in stacks:
+                while self.is_full():
+                    self.collect()
+                if not self.submit(stack):
+                    claimed_by_others.append(stack)
         while self.submitted or claimed_by_others:
             self.collect() if self.submitted else time.sleep(POLL_SECONDS)
             claimed_by_others = [stack for stack in claimed_by_others if self.is_full() or not self.submit(stack)]
@@ -170,9 +214,9 @@ class ClusterStudy:
 
     def cancel(self) -> None:
         """Stop all submitted stacks. This is called when the study ends early, for example after an error."""
-        for reference, (_, claim) in self.submitted.items():
+        for reference, task in self.submitted.items():
             self.ray.cancel(reference, force=True)
-            claim.close()
+            task.claim.close()
 
 
 def run_cluster(

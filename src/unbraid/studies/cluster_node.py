@@ -30,7 +30,7 @@ from unbraid.studies.local import POLL_SECONDS, StudyProgress, try_train_stack
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
 from unbraid.studies.settings import StudySettings
-from unbraid.studies.stacks import StudyStack, study_stacks
+from unbraid.studies.stacks import StudyStack, study_tasks
 from unbraid.version import __version__
 
 WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
@@ -135,6 +135,15 @@ def train_stack(
         return {spec.id: read_run_files(folder / spec.id) for spec in run_specs}
 
 
+def train_stack_in_parts(*arguments: Any) -> list[RunFiles] | RunFiles:
+    """Train and score a stack as `train_stack` does, and return the files of each run as an object of its own.
+
+    Ray expects a list of these objects, but not if there is only one. Without any, an empty dictionary is returned.
+    """
+    runs = list(train_stack(*arguments).values())
+    return runs if len(runs) > 1 else runs[0] if runs else {}
+
+
 @contextmanager
 def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
     """Provide a temporary folder on this node that contains the runs in `started`.
@@ -160,5 +169,5 @@ def train_and_score(stack: StudyStack, settings: StudySettings) -> None:
 
 
 def stacks_on_node(planned: list[PlannedRun], settings: StudySettings) -> list[list[PlannedRun]]:
-    """Return the runs of each stack of a study. The sizes of the stacks fit the device of this node."""
-    return [stack.runs for stack in study_stacks(planned, settings)]
+    """Return the runs of each task of a study. The sizes of the stacks fit the device of this node."""
+    return [task.runs for task in study_tasks(planned, settings)]

@@ -17,7 +17,7 @@ from unbraid.studies.group_scores import GroupScoring
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
 from unbraid.studies.settings import StudySettings
-from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
+from unbraid.studies.stacks import StudyStack, claim_stack, study_tasks
 from unbraid.training.train import train_checked_specs
 
 POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes have claimed
@@ -60,7 +60,7 @@ def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: boo
         scoring = contexts.enter_context(BackgroundScoring(settings))
         waiting = []
         started: list[PlannedRun] = []
-        for stack in merge_small_stacks(study_stacks(planned, settings), settings.device):
+        for stack in study_tasks(planned, settings):
             started += stack.runs
             write_study_file(settings, stack.runs)
             if not try_train_stack(stack, settings, study_progress, scoring):

@@ -18,7 +18,7 @@ from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.studies.planned import PlannedRun, replace_spec, runs_by_dataset
 from unbraid.studies.settings import StudySettings
-from unbraid.training.schedule import group_by_stack_key, group_small_stacks, max_runs_in_stack, split_into_stacks
+from unbraid.training.schedule import group_small_stacks, plan_new_stacks
 from unbraid.training.train import RunDefaults
 
 IMAGE_NETS = ("locatello", "burgess", "fumero")  # networks of studies that are replaced if the data are vectors
@@ -39,14 +39,20 @@ class StudyStack:
 
 
 def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
-    """Yield the stacks of a study, ordered by dataset. Each is as large as the memory of the device allows."""
+    """Yield the stacks of a study, ordered by dataset. They are the stacks that `train` would form of the same runs."""
     for name, group in runs_by_dataset(planned):
         data = load_data(name, settings.device)
         runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
-        for alike in group_by_stack_key(runs, lambda run: run.spec):
-            builder = resolve_net(alike[0].spec.net)[1]
-            max_runs = max_runs_in_stack(alike[0].spec, data, builder, len(alike))
-            yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, max_runs))
+        for net in dict.fromkeys(run.spec.net for run in runs):
+            builder = resolve_net(net)[1]
+            same_net = [run for run in runs if run.spec.net == net]
+            for part in plan_new_stacks(same_net, lambda run: run.spec, data, builder):
+                yield StudyStack(part, data, builder)
+
+
+def study_tasks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
+    """Yield the tasks of a study: what one process claims and trains. On a GPU, a task may be several small stacks."""
+    return merge_small_stacks(study_stacks(planned, settings), settings.device)
 
 
 def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:

@@ -123,24 +123,55 @@ def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device)
 
 
 def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
-    """Divide runs into stacks. On a GPU, stacks with the same stack key have nearly equal sizes."""
-    on_cpu = not rounding_depends_on_stack(data.device)  # mps is planned as a CPU, because its memory is not measured
-    ordered = sorted(runs, key=lambda run: run.spec.stack_key())
-    for same_key in group_by_stack_key(ordered, lambda run: run.spec):
-        count = len(same_key)
+    """Divide runs into stacks. On a GPU, stacks that were started before are formed again.
+
+    Yields:
+        The stacks, ordered by stack key. Each run that is not trained yet is in exactly one stack.
+    """
+    on_cpu = not rounding_depends_on_stack(data.device)
+    for same_key in groups_in_key_order(runs, lambda run: run.spec):
         if not on_cpu and all(run.trained for run in same_key):
             yield same_key  # these runs are not trained again, so their memory need not be measured
             continue
         started = [] if on_cpu else started_stacks(same_key)
-        size = started_size(same_key, started)
-        if size is None:
-            max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
-            size = max_runs if on_cpu else ceil(count / ceil(count / max_runs))
+        size = started_size(same_key, started) or stack_size(same_key[0].spec, len(same_key), data, builder)
         yield from started
         claimed = {run.spec.id for stack in started for run in stack}
         for stack in split_into_stacks(same_key, size):
             if rest := [run for run in stack if run.spec.id not in claimed]:
                 yield rest
+
+
+def plan_new_stacks(
+    items: Iterable[Item], spec_of: Callable[[Item], RunSpec], data: FactorData, builder: PairBuilder
+) -> Iterator[list[Item]]:
+    """Divide runs into the stacks that `plan_stacks` forms if none of the runs has been started.
+
+    Args:
+        items: The runs, in any form.
+        spec_of: Function that returns the spec of a run.
+        data: The dataset, on the device on which the runs are trained.
+        builder: Function that builds the network.
+
+    Yields:
+        The stacks, ordered by stack key. Each run is in exactly one stack.
+    """
+    for same_key in groups_in_key_order(items, spec_of):
+        yield from split_into_stacks(same_key, stack_size(spec_of(same_key[0]), len(same_key), data, builder))
+
+
+def groups_in_key_order(items: Iterable[Item], spec_of: Callable[[Item], RunSpec]) -> list[list[Item]]:
+    """Group items whose runs may be in the same stack, and sort the groups by their stack key."""
+    return sorted(group_by_stack_key(items, spec_of), key=lambda group: spec_of(group[0]).stack_key())
+
+
+def stack_size(spec: RunSpec, count: int, data: FactorData, builder: PairBuilder) -> int:
+    """Return the number of runs per stack for `count` runs with the same stack key.
+
+    On a GPU, the stacks have nearly equal sizes. The type mps is planned as a CPU, because its memory is not measured.
+    """
+    max_runs = max_runs_in_stack(spec, data, builder, count)
+    return ceil(count / ceil(count / max_runs)) if rounding_depends_on_stack(data.device) else max_runs
 
 
 def started_stacks(runs: list[RunInTraining]) -> list[list[RunInTraining]]:
