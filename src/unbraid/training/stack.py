@@ -227,21 +227,31 @@ class Stack:
 
     def _differentiate_looped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Do the same as `_gradients_vmapped`, one run after another on several streams. It never waits for the GPU."""
-        columns = self.storage.layout.columns(self.rows)
         values, gradients = [], []
         with matmul_precision(self.specs[0].precision), self.streams.fork():
             for i in range(len(self)):
                 with self.streams.run(i):
-                    leaves = {name: part[i].detach().requires_grad_() for name, part in columns.items()}
-                    parameters = {name: to_channels_last(leaf) for name, leaf in leaves.items()}
-                    buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
-                    loss, terms = self.objective(parameters, buffers, hypers, self.seeds[i], step)
-                    inputs = list(leaves.values())
-                    values.append(terms)
-                    gradients.append(torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True))
-        return torch.stack(values), {
-            name: torch.stack(parts) for name, parts in zip(columns, zip(*gradients, strict=True), strict=True)
-        }
+                    terms, found = self._differentiate_member(i, step)
+                values.append(terms)
+                gradients.append(found)
+        return torch.stack(values), {name: torch.stack([found[name] for found in gradients]) for name in gradients[0]}
+
+    def _differentiate_member(self, i: int, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the terms of member `i` and its gradients by parameter name, and update its buffers.
+
+        Parameters and buffers are copied, because libraries on a GPU read aligned memory, and a part of a row may start
+        anywhere.
+        """
+        columns = self.storage.layout.columns(self.rows)
+        leaves = {name: part[i].detach().clone().requires_grad_() for name, part in columns.items()}
+        parameters = {name: to_channels_last(leaf) for name, leaf in leaves.items()}
+        buffers = {name: value[i].clone() for name, value in self.buffers.items()}
+        hypers = {name: value[i] for name, value in self.hypers.items()}
+        loss, terms = self.objective(parameters, buffers, hypers, self.seeds[i], step)
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        for name, value in self.buffers.items():
+            value[i].copy_(buffers[name])
+        return terms, dict(zip(leaves, found, strict=True))
 
     def _gradients_one_by_one(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute one run at a time with ordinary operations. Return the terms (r, terms) and the gradients (r, p).
