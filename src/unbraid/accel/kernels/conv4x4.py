@@ -7,6 +7,9 @@ An output pixel reads a *strip* of two neighbouring blocks in each of two rows o
 values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). The rows of the output are
 divided into RS parts. Each program computes some columns of the output in one of these parts, row by row from top to
 bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
+
+Neighbouring strips overlap, so each block is read twice. If the launch settings have GB > 1, a second kernel is used
+instead. It computes groups of GB neighbouring output pixels from GB + 1 blocks, each of which is read once.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_border
 from unbraid.accel.kernels.jit import block_count, divisor, kernel
-from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.kernels.tuned import Launch, launch_settings
 
 MIN_STRIP_CHANNELS = 16  # with fewer channels, one product computes all 16 elements of the kernel
 
@@ -99,6 +102,109 @@ def _conv4x4(
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))
 
 
+@kernel
+def _group_row(
+    X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr, GB: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Return the products of one row of blocks for four pixels of each group. Without GB == 4, the last two repeat."""
+    x0 = tl.load(X, mask=live[:, None], other=0.0)
+    x1 = tl.load(X + 4 * C, mask=live[:, None], other=0.0)
+    x2 = tl.load(X + 8 * C, mask=live[:, None], other=0.0)
+    t0 = tl.dot(x1, w1, tl.dot(x0, w0))
+    t1 = tl.dot(x2, w1, tl.dot(x1, w0))
+    if GB == 4:
+        x3 = tl.load(X + 12 * C, mask=live[:, None], other=0.0)
+        x4 = tl.load(X + 16 * C, mask=live[:, None], other=0.0)
+        t2 = tl.dot(x3, w1, tl.dot(x2, w0))
+        t3 = tl.dot(x4, w1, tl.dot(x3, w0))
+    else:
+        t2 = t0
+        t3 = t1
+    return t0, t1, t2, t3
+
+
+@kernel
+def _finish_pixel(
+    Y: tl.tensor, to: tl.tensor, act: tl.tensor, product: tl.tensor, carry: tl.tensor, bias: tl.tensor, ok: tl.tensor,
+    BM: tl.constexpr, M: tl.constexpr, BACK: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Store one output pixel of each group. Return its values and the part of the pixel below, each (BM, M)."""
+    below, here = tl.split(tl.reshape(product, (BM, M, 2)))
+    acc = carry + here
+    if BACK:
+        acc = tl.where((act > 0) & ok[:, None], acc, 0.0)
+    else:
+        acc = tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(Y + to, acc.to(Y.dtype.element_ty), mask=ok[:, None])
+    return acc, below
+
+
+@kernel
+def _conv4x4_groups(
+    X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
+    B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr,
+    BACK: tl.constexpr, ST: tl.constexpr, GB: tl.constexpr,
+) -> None:  # fmt: skip
+    """Compute groups of GB neighbouring output pixels, row by row. GB is 2 or 4.
+
+    Row s of the blocks completes row s - 1 of the output and begins row s. Both products of a block with the weights of
+    its two rows of the kernel are computed at once, with interleaved columns.
+    """
+    n = tl.program_id(1).to(tl.int64)
+    groups: tl.constexpr = h // GB
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    g: tl.constexpr = h + 1
+    q: tl.constexpr = h // 2 + 1
+    span: tl.constexpr = h * h * M if PLAIN else q * q * 4 * M
+    live = r < B * groups
+    b = r // groups
+    j = r % groups * GB
+    o = tl.arange(0, M)
+    k = tl.arange(0, 4 * C)
+    taps = W + n * P + k[:, None] * M + o[None, :]
+    w0 = tl.reshape(tl.join(tl.load(taps), tl.load(taps + 8 * C * M)), (4 * C, 2 * M))
+    w1 = tl.reshape(tl.join(tl.load(taps + 4 * C * M), tl.load(taps + 12 * C * M)), (4 * C, 2 * M))
+    X += n * B * (g * g * 4 * C)
+    block = X + ((b * (g * g) + j) * (4 * C))[:, None] + k[None, :]
+    Y += n * B * span
+    ACT += n * B * span
+    bias = tl.load(BIAS + n * P + o).to(tl.float32)
+    total = tl.zeros((BM, M), tl.float32)
+    c0 = tl.zeros((BM, M), tl.float32)
+    c1 = tl.zeros((BM, M), tl.float32)
+    c2 = tl.zeros((BM, M), tl.float32)
+    c3 = tl.zeros((BM, M), tl.float32)
+    for s in tl.range(0, g, num_stages=ST):
+        ok = live & (s > 0)
+        i = s - 1
+        to0 = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+        to1 = image_offset(b, i, j + 1, h, M, PLAIN)[:, None] + o[None, :]
+        to2 = image_offset(b, i, j + 2, h, M, PLAIN)[:, None] + o[None, :]
+        to3 = image_offset(b, i, j + 3, h, M, PLAIN)[:, None] + o[None, :]
+        a0 = c0
+        a1 = c0
+        a2 = c0
+        a3 = c0
+        if BACK:  # load before the products, because the loads then overlap with them
+            a0 = tl.load(ACT + to0, mask=ok[:, None], other=0.0)
+            a1 = tl.load(ACT + to1, mask=ok[:, None], other=0.0)
+            if GB == 4:
+                a2 = tl.load(ACT + to2, mask=ok[:, None], other=0.0)
+                a3 = tl.load(ACT + to3, mask=ok[:, None], other=0.0)
+        t0, t1, t2, t3 = _group_row(block + s * (g * 4 * C), live, w0, w1, C, GB)
+        y0, c0 = _finish_pixel(Y, to0, a0, t0, c0, bias, ok, BM, M, BACK)
+        y1, c1 = _finish_pixel(Y, to1, a1, t1, c1, bias, ok, BM, M, BACK)
+        if BACK:
+            total += y0 + y1
+        if GB == 4:
+            y2, c2 = _finish_pixel(Y, to2, a2, t2, c2, bias, ok, BM, M, BACK)
+            y3, c3 = _finish_pixel(Y, to3, a3, t3, c3, bias, ok, BM, M, BACK)
+            if BACK:
+                total += y2 + y3
+    if BACK:
+        tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))
+
+
 def conv4x4(
     x: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -134,6 +240,9 @@ def conv4x4(
         _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
     tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype, runs)
+    group = divisor(h, tuned.get("GB", 1))
+    if group in (2, 4):
+        return _launch_groups(x, weight, bias, y, act, (h, C, M), plain, {**tuned, "GB": group})
     parts = divisor(h, tuned["RS"])
     programs = block_count(batch * h, tuned["BM"]) * parts
     even = batch * h % tuned["BM"] == 0
@@ -142,5 +251,22 @@ def conv4x4(
     _conv4x4[(programs, runs, M // tuned["BO"])](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, stride, batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **{**tuned, "RS": parts},
+    )  # fmt: skip
+    return y, part
+
+
+def _launch_groups(
+    x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, act: Tensor | None, sizes: tuple[int, int, int],
+    plain: bool, tuned: Launch,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Launch the kernel that computes groups of pixels. The arguments and the result are those of `conv4x4`."""
+    runs, batch = x.shape[:2]
+    h, C, M = sizes
+    programs = block_count(batch * (h // tuned["GB"]), tuned["BM"])
+    back = act is not None
+    part = torch.empty(runs, programs, M, device=x.device) if back else y
+    _conv4x4_groups[programs, runs](
+        x, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
+        h=h, C=C, M=M, PLAIN=plain, BACK=back, **tuned,
     )  # fmt: skip
     return y, part
