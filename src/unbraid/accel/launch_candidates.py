@@ -61,9 +61,12 @@ def candidates(key: Key, precision: TunedPrecision) -> list[Launch]:
     if name in ("conv4x4", "conv4x4 gradient"):
         return _strips(c, m, half)
     if name in ("conv_transpose4x4", "conv_transpose4x4 gradient"):
-        return _grid(BM=[32, 64, 128], BN=[64, 128], RS=[1, 2, 4, 8], ST=stages, num_warps=[4])
+        return _grid(
+            BM=[32, 64, 128], BN=[64, 128], RS=[1, 2, 4, 8], ST=[*stages, 4] if half else stages, num_warps=[4]
+        )
     if name == "conv4x4 weight gradient":
-        return _grid(TM=[64, 128], TN=[64, 128], BK=[64, 128], SPLIT=[1, 2, 4, 8, 16], ST=stages, num_warps=[4])
+        small = _grid(TM=[64, 128], TN=[64, 128], BK=[64, 128], SPLIT=[1, 2, 4, 8, 16], ST=stages, num_warps=[4])
+        return small + (_grid(TM=[128], TN=[128], BK=[64], SPLIT=[1, 2], ST=[3, 4], num_warps=[8]) if half else [])
     if name == "conv2x2 weight gradient":
         return _grid(TM=[64, 128], TN=[32, 64], BK=[64, 128], SPLIT=[1, 2, 4, 8], ST=stages, num_warps=[4])
     if name in ("dense", "dense input gradient"):
@@ -89,7 +92,8 @@ def _strips(c: int, m: int, half: bool) -> list[Launch]:
         outputs = sorted({32, m})
         return _grid(BM=[16, 32, 64], BO=outputs, RS=[1, 2, 4, 8], CAT=[False], ST=[1], num_warps=[4])
     if c == 32:
-        return _grid(BM=[32, 64], BO=[m], RS=[1, 2, 4, 8], CAT=[False, True], ST=[1, 3], num_warps=[4])
+        strips = _grid(BM=[32, 64], BO=[m], RS=[1, 2, 4, 8], CAT=[False, True], ST=[1, 3], num_warps=[4])
+        return strips + (_grid(BM=[32, 64], GB=[2, 4], ST=[2, 3], num_warps=[4]) if m == 32 else [])
     return _grid(BM=[32, 64], BO=[m], RS=[1, 2, 4], CAT=[False], ST=[1, 3], num_warps=[4, 8])
 
 

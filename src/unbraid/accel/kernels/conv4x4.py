@@ -20,7 +20,8 @@ from torch import Tensor
 
 from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_border
 from unbraid.accel.kernels.jit import block_count, divisor, kernel
-from unbraid.accel.kernels.tuned import Launch, launch_settings
+from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.launch_candidates import Launch
 
 MIN_STRIP_CHANNELS = 16  # with fewer channels, one product computes all 16 elements of the kernel
 

@@ -33,14 +33,16 @@ BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
     ("conv4x4", 32, 32): {
         2: {"BM": 64, "BO": 32, "RS": 8, "CAT": False, "ST": 1, "num_warps": 4},
         8: {"BM": 64, "BO": 32, "RS": 2, "CAT": True, "ST": 3, "num_warps": 4},
-        256: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "GB": 2, "ST": 3, "num_warps": 4},
     },
     ("conv4x4", 32, 64): {128: {"BM": 64, "BO": 64, "ST": 3, "CAT": True, "RS": 1, "num_warps": 4}},
     ("conv4x4", 64, 64): {128: {"BM": 64, "BO": 64, "ST": 1, "CAT": False, "RS": 1, "num_warps": 8}},
     ("conv4x4 gradient", 32, 32): {
         2: {"BM": 64, "BO": 32, "RS": 8, "CAT": False, "ST": 1, "num_warps": 4},
         8: {"BM": 64, "BO": 32, "RS": 2, "CAT": True, "ST": 3, "num_warps": 4},
-        256: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "GB": 2, "ST": 3, "num_warps": 4},
     },
     ("conv4x4 gradient", 32, 64): {
         2: {"BM": 32, "BO": 64, "RS": 8, "CAT": False, "ST": 3, "num_warps": 4},
@@ -56,7 +58,8 @@ BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
         2: {"BM": 64, "BN": 64, "RS": 8, "ST": 3, "num_warps": 4},
         8: {"BM": 64, "BN": 64, "RS": 4, "ST": 3, "num_warps": 4},
         25: {"BM": 64, "BN": 64, "RS": 1, "ST": 3, "num_warps": 4},
-        256: {"BM": 64, "BN": 128, "RS": 1, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "RS": 1, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "RS": 1, "ST": 4, "num_warps": 4},
     },
     ("conv_transpose4x4", 32, 64): {
         2: {"BM": 64, "BN": 64, "RS": 4, "ST": 3, "num_warps": 4},
@@ -76,7 +79,7 @@ BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
     ("conv4x4 weight gradient", 32, 32): {
         8: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 16, "ST": 3, "num_warps": 4},
         72: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 8, "ST": 3, "num_warps": 4},
-        256: {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 2, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 1, "ST": 4, "num_warps": 8},
     },
     ("conv4x4 weight gradient", 32, 64): {
         2: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 16, "ST": 3, "num_warps": 4},
