@@ -164,6 +164,9 @@ def test_models_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
         grouped = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=2)]
         with pytest.raises(UserError, match="Install onnxruntime"):
             read_onnx(write_model(tmp_path / "d.onnx", grouped, IMAGE, {"w": floats(4, 1, 3, 3)}, ["y"]))
+    product = [helper.make_node("MatMul", ["x", "w"], ["y"])]  # a damaged file may state another shape of the input
+    with pytest.raises(UserError, match=r"An operation failed on an input of the shape \[2, 38\]"):
+        read_onnx(write_model(tmp_path / "e.onnx", product, (2, 38), {"w": floats(16, 2)}, ["y"]))
     open_shape = [helper.make_node("Relu", ["x"], ["y"])]
     with pytest.raises(UserError, match="must state the shape of one example"):
         read_onnx(write_model(tmp_path / "c.onnx", open_shape, ("n", "d"), {}, ["y"]))  # type: ignore[arg-type]

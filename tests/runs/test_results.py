@@ -39,6 +39,21 @@ def test_text_among_scores_is_an_error_that_names_the_column(kind: str, tmp_path
         load_results(write(tmp_path, kind, **{"mig.discrete_mig": "high"}))
 
 
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+@pytest.mark.parametrize("name", ["seed", "mig.discrete_mig"])
+def test_a_number_that_is_too_large_raises_only_a_user_error(name: str, digits: int, tmp_path: Path) -> None:
+    """Such a number is read by pandas as text, as a Python integer or as infinity."""
+    try:
+        load_results(write(tmp_path, "csv", **{name: "9" * digits}))
+    except UserError as error:
+        assert name in str(error)
+
+
+def test_a_number_with_400_digits_is_an_error_that_names_the_column(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"The column 'seed' .* too large"):
+        load_results(write(tmp_path, "csv", seed="9" * 400))
+
+
 def test_every_row_needs_a_name_for_its_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must have a data in every row\. Row 1 has none"):
         load_results(write(tmp_path, "csv", data=""))

@@ -143,3 +143,13 @@ def test_a_header_that_is_not_closed_is_an_error_of_the_file(tmp_path: Path, rea
     (tmp_path / "x.npy").write_bytes(content.replace(b"(4, 2)", b"(-1, 2", 1))
     with pytest.raises(UserError, match=r"x\.npy"):
         read(tmp_path / "x.npy")
+
+
+def test_an_archive_with_the_name_of_an_array_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """`numpy.load` would return the archive. An empty archive is shorter than the header of an array."""
+    np.savez(tmp_path / "x.npz", a=np.zeros((4, 2)))
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    (tmp_path / "y.npy").write_bytes(b"PK\x05\x06" + bytes(18))
+    for name in ("x.npy", "y.npy"):
+        with pytest.raises(UserError, match=f"{name} cannot be read as numbers"):
+            read_arrays(tmp_path / name, tmp_path / name, None)

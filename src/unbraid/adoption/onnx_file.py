@@ -175,7 +175,15 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
             f"{path} must state the shape of one example. Got the shape {list(sizes)} instead, where 0 is unknown."
         )
     x = torch.rand(sizes[0] or 2, *sizes[1:], generator=torch.Generator().manual_seed(0))
-    found = module(x)
+    try:
+        found = module(x)
+    except UserError:
+        raise
+    except Exception as error:  # operations of a damaged model raise errors of many types
+        raise UserError(
+            f"{path} must be a model that can be run. An operation failed on an input of the shape {list(x.shape)}, which "
+            "the file states. Export the model again."
+        ) from error
     actual = list(found.values()) if isinstance(found, dict) else [found]
     try:
         expected = onnx_runner(model.SerializeToString(), module.input)(x)

@@ -287,8 +287,11 @@ def _numbers(file: Path, column: Any, remedy: str) -> Any:
     """Return a column of numbers. Missing values are NaN."""
     import pandas as pd
 
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = column[numbers.isna() & column.notna()]
+    try:
+        numbers = pd.to_numeric(column, errors="coerce")
+        wrong = column[numbers.isna() & column.notna()]
+    except OverflowError as error:
+        raise UserError(f"The column {column.name!r} of {file} has a number that is too large. {remedy}") from error
     if wrong.size:
         shown = repr(wrong.iloc[0])[:60]
         raise UserError(f"The column {column.name!r} of {file} must contain numbers. Got {shown} instead. {remedy}")
@@ -300,7 +303,10 @@ def _read_csv(file: Path) -> Any:
 
     try:
         table = pd.read_csv(file)
-    except ValueError as error:  # raised by pandas for malformed CSV, and by Python for bytes that are not text
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # malformed CSV, bytes that are not text, or numbers that are too large
         raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
     return _checked_table(file, table, "Correct the file.")
 

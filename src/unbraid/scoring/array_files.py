@@ -97,10 +97,17 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
             rows = _csv_rows(path)
             found = _has_header(rows) if header is None else header
             return [_csv_table(path, rows, choice) for choice in ([True, False] if found is None else [found])]
-        array = _read_npz(path, name) if suffix == ".npz" else np.load(path, allow_pickle=False)
+        array = _read_npz(path, name) if suffix == ".npz" else _read_npy(path)
     except READ_ERRORS as error:
         raise UserError(f"{path} cannot be read as numbers: {error}.") from error
     return [ArrayFile(path, array[:, None] if array.ndim == 1 else array)]
+
+
+def _read_npy(path: Path) -> Array:
+    """Return the array of a .npy file. `numpy.load` would also accept an archive with this name."""
+    with path.open("rb") as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 def _read_npz(path: Path, name: str) -> Array:

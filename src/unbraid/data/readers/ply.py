@@ -85,10 +85,13 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
                     raise ValueError(f"the number of rows of {name!r} is {rows!r}, which is not a whole number")
                 expect_below(path, f"number of rows of {name!r}", MAX_ROWS, np.array([int(rows)]))
                 elements.append(Element(name, int(rows)))
+            case ["property", *_] if not elements:
+                raise ValueError("the header describes a property before the first element")
             case ["property", "list", count, number, _]:
-                elements[-1].columns += [("count", TYPES[count]), *((corner, TYPES[number]) for corner in "012")]
+                columns = [("count", _type(count)), *((corner, _type(number)) for corner in "012")]
+                elements[-1].columns += columns
             case ["property", kind, name]:
-                elements[-1].columns.append((name, TYPES[kind]))
+                elements[-1].columns.append((name, _type(kind)))
             case []:
                 raise ValueError("the header contains an empty line")
             case [first, *_] if first not in ("comment", "obj_info"):
@@ -96,6 +99,13 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
     if not order:
         raise ValueError("the header does not state the format")
     return order, elements
+
+
+def _type(name: str) -> str:
+    """Return the numpy type of a PLY type."""
+    if name not in TYPES:
+        raise ValueError(f"unknown type {name!r} of a property")
+    return TYPES[name]
 
 
 def _read_tables(file: Stream, order: str, elements: list[Element]) -> dict[str, dict[str, Array]]:
