@@ -181,8 +181,8 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
         raise
     except Exception as error:  # operations of a damaged model raise errors of many types
         raise UserError(
-            f"{path} must be a model that can be run. An operation failed on an input of the shape {list(x.shape)}, which "
-            "the file states. Export the model again."
+            f"{path} must be a model that can be run. An operation failed on an input of the shape {list(x.shape)}, "
+            "which the file states. Export the model again."
         ) from error
     actual = list(found.values()) if isinstance(found, dict) else [found]
     try:
