@@ -103,7 +103,10 @@ def _fields(kind: Any) -> tuple[tuple[dataclasses.Field[Any], ...], dict[str, An
 
 
 def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
-    """Return a value as an instance of the first type of a union that fits, or raise the error of the first type."""
+    """Return a value as an instance of the first type of a union that it fits.
+
+    If the value fits none of the types, raise the error of the first type.
+    """
     errors = []
     for kind in kinds:
         try:
