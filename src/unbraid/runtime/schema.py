@@ -1,7 +1,7 @@
 """Reading JSON files whose content must have a given structure.
 
 The structure is a type: a dataclass, a number, text, or a list, dictionary or union of such types. A file is checked
-once, when it is read. Errors name the file, the field, what must hold, what was found and what to do.
+once, when it is read. Errors name the file and the field, and say what must hold, what was found and what to do.
 """
 
 from __future__ import annotations

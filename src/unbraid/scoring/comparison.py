@@ -49,7 +49,7 @@ class Comparison:
     remarks: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat row per side and metric, with the p-values of its tests against each other side."""
+        """Return one flat row per side and metric, with the p-values of its tests against all other sides."""
         rows = []
         for side in self.sides:
             for metric in self.metrics:

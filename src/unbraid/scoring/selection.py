@@ -70,8 +70,8 @@ def select(
 
     Args:
         runs: The trained runs, or one or several folders of runs. Diverged runs in folders are left out with a warning.
-            There must be at least two runs per group, except for PIPE. A run that is given twice counts once. A model
-            that was adopted twice also counts once, and a warning names its runs.
+            Except for PIPE, every run needs another run to be compared with (see `within`). A run that is given twice
+            counts once. A model that was adopted twice also counts once, and a warning names its runs.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
         by: The criterion: "udr", "model_centrality" or "pipe".
         method: How UDR compares the latents of two runs, "lasso" or "spearman".
