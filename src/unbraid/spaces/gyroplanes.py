@@ -36,7 +36,7 @@ class Gyroplanes(nn.Module):
 
     def forward(self, w: Float[Tensor, "b d"]) -> Float[Tensor, "b n"]:
         c, length = self.curvature, self.weight.square().sum(1).clamp(min=1e-24).sqrt()
-        b, t = self.bias / length, c * squared_norm(w)  # this b is -b of the docstring
+        b, t = self.bias / length, c * squared_norm(w)  # this b is the negative of b in the docstring
         along = sinhc(t) * (w @ self.weight.T) / length
         sine = along * cosh(c * b.square()) + cosh(t) * b * sinhc(c * b.square())
         return length * sine * asinhc(c * sine.square())
