@@ -21,7 +21,7 @@ GROUPS = ("methods", "metrics", "data", "nets")
 
 @functools.cache
 def plugins(group: str) -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of installed packages in a group, such as "methods", by name. Several may share a name."""
+    """Return the entry points in a group, such as "methods", by name. Several packages may offer the same name."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"unbraid.{group}"):
         if entry.value not in [other.value for other in found.get(entry.name, ())]:
