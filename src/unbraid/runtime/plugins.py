@@ -1,8 +1,9 @@
 """Registries of built-in entries that also find entries of other installed packages.
 
-A package offers a method, metric, dataset or network by an entry point in the group `unbraid.methods`,
-`unbraid.metrics`, `unbraid.data` or `unbraid.nets`. Entry points are read when a name is looked up that is not built
-in, and a module is imported only when its entry is used. A built-in name always refers to the built-in entry.
+An installed package can add a method, metric, dataset or network through an entry point in the group
+`unbraid.methods`, `unbraid.metrics`, `unbraid.data` or `unbraid.nets`. Entry points are read when a name that is not
+built in is looked up. The module of an entry point is imported only when its entry is used. A built-in name always
+refers to the built-in entry.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ GROUPS = ("methods", "metrics", "data", "nets")
 
 @functools.cache
 def plugins(group: str) -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of installed packages in a group, such as "methods", by name."""
+    """Return the entry points in a group, such as "methods", by name. Several packages may offer the same name."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"unbraid.{group}"):
         if entry.value not in [other.value for other in found.get(entry.name, ())]:
@@ -29,7 +30,7 @@ def plugins(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def plugin(group: str, name: str) -> EntryPoint:
-    """Return the entry point with a name, which must exist.
+    """Return the entry point of a group with a given name. The name must exist in the group.
 
     Raises:
         UserError: If several packages offer different entries with this name.
@@ -45,10 +46,10 @@ def plugin(group: str, name: str) -> EntryPoint:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the entry of an installed package.
+    """Import and return the object that an entry point of an installed package refers to.
 
     Raises:
-        UserError: If the entry cannot be imported, or if several packages offer the name.
+        UserError: If the object cannot be imported, or if several packages offer the name.
     """
     entry = plugin(group, name)
     try:
@@ -61,12 +62,12 @@ def load_plugin(group: str, name: str) -> Any:
 
 
 def package_name(entry: EntryPoint) -> str:
-    """Return the name of the distribution that has an entry point."""
+    """Return the name of the installed package that declares an entry point, or "unknown"."""
     return "unknown" if entry.dist is None else entry.dist.name
 
 
 def is_offered(name: str) -> bool:
-    """Return whether an installed package offers an object with this name, `module:attribute`, by an entry point."""
+    """Return whether an entry point of an installed package refers to the object `name`, such as "module:attribute"."""
     return any(entry.value == name for group in GROUPS for entries in plugins(group).values() for entry in entries)
 
 

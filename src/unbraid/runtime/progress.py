@@ -66,7 +66,7 @@ def announce_duration(report: ProgressCallback, total: float, advice: str) -> Pr
     Args:
         report: The callback that shows the progress.
         total: The amount of work at which the job is complete.
-        advice: What the user can do about a long job. It follows after the duration.
+        advice: What the user can do about a long job. It is printed after the duration.
     """
     first: tuple[float, float] | None = None
     announced = False

@@ -1,7 +1,7 @@
 """Reading JSON files whose content must have a given structure.
 
 The structure is a type: a dataclass, a number, text, or a list, dictionary or union of such types. A file is checked
-once, when it is read. Errors name the file, the field, what must hold, what was found and what to do.
+once, when it is read. Errors name the file and the field, and say what must hold, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def _fields(kind: Any) -> tuple[tuple[dataclasses.Field[Any], ...], dict[str, An
 
 
 def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
-    """Return a value as an instance of the first type of a union that fits, or raise the error of the first type."""
+    """Return a value as an instance of the first type of a union that it fits.
+
+    If the value fits none of the types, raise the error of the first type.
+    """
     errors = []
     for kind in kinds:
         try:

@@ -52,7 +52,7 @@ def deferred_signals() -> Iterator[DeferredSignals]:
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             handler = signal.getsignal(number)
-            if handler not in (None, signal.SIG_IGN):  # None means not set by Python; it cannot be restored
+            if handler not in (None, signal.SIG_IGN):  # None: not set from Python, so it cannot be restored
                 signals.previous_handlers[number] = handler
                 signal.signal(number, signals.handle)
     try:

@@ -81,17 +81,17 @@ def separation(
     .. math:: D = \frac12 \left[ \frac1{|F_A|} \sum_{f \in F_A} t(f|A) - t(f|P)
               + \frac1{|F_P|} \sum_{f \in F_P} t(f|P) - t(f|A) \right]
 
-    A are the columns that represent the appearance, P are the other columns, and t(f|A) is the `predictability` of
-    factor f from the columns A. The definition is our own, because Detlefsen & Hauberg (2019) do not publish how their
-    score is computed.
+    A is the set of columns that represent the appearance, P is the set of the other columns, and t(f|A) is the
+    `predictability` of factor f from the columns A. The definition is our own, because Detlefsen & Hauberg (2019) do
+    not publish how their score is computed.
 
     Args:
         codes: Codes of n examples, (n, d).
         appearance: The values of each factor of appearance, :math:`F_A`, by name: n integers (classes) or n other
             numbers.
         perspective: The values of each factor of perspective, :math:`F_P`, in the same form.
-        split: The columns that represent the appearance. If it is None, as for a VAE that does not separate its latents
-            into two parts, all splits into two halves are tried and the largest D is used, which favours such a VAE.
+        split: The columns that represent the appearance. Pass None for a VAE that does not separate its latents into
+            two parts. All splits into two halves are then tried and the largest D is used. This favours such a VAE.
 
     Returns:
         The separation with its split and the predictability of each factor.

@@ -52,9 +52,9 @@ def read_arrays(codes: Path, factors: Path, header: bool | None = None) -> tuple
     Args:
         codes: A .npy file, an .npz file that contains a single array or an array called "codes", or a .csv file.
         factors: A file of the same kinds. In an .npz file, the array may be called "factors".
-        header: Whether the first row of a .csv file has the names of the columns. By default this is recognised: a row
-            with a word is a header. A row 0, 1, 2, ... or 1, 2, 3, ... is a header if the numbers below it are not all
-            whole, or if the two files would otherwise have different numbers of rows.
+        header: Whether the first row of a .csv file has the names of the columns. By default this is decided as
+            follows. A row with a word is a header. A row 0, 1, 2, ... or 1, 2, 3, ... is a header if the numbers below
+            it are not all whole, or if the two files would otherwise have different numbers of rows.
 
     Returns:
         The codes and the factors. A one-dimensional array becomes one column. If the first column has no name and
@@ -158,7 +158,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _number(cell: str, row: int) -> float:
-    """Return the number in a cell, or NaN if the cell is missing."""
+    """Return the number in a cell, or NaN if the cell has none."""
     if cell.lower() in MISSING:
         return np.nan
     if not _is_number(cell):

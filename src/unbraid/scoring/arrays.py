@@ -46,7 +46,7 @@ def score_arrays(
         names: Names of the k factors. The default is the names of the columns, or factor0, factor1 and so on.
         continuous: Names of continuous factors, as a list or separated by commas.
         discrete: Names of factors whose values are classes. A factor that is named in neither argument is continuous if
-            it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning says so.
+            it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning announces this choice.
         protocol: Defines which rows the metrics use.
         label: The value of `label` in the returned dictionary.
         quiet: Whether to hide the progress bar.
@@ -87,7 +87,7 @@ def _as_array(values: Any) -> Array:
 
 
 def _as_numbers(factors: Any, names: Sequence[str] | None) -> tuple[Array, Sequence[str] | None, list[str]]:
-    """Return factors as an array (n, k), the names of the k factors, and the names of those that were words.
+    """Return factors as an array (n, k), the names of the k factors, and the names of the factors with words.
 
     Words are replaced by 0, 1, ... in alphabetical order. Missing labels become NaN.
     """
@@ -131,7 +131,7 @@ def prepare_factors(
         names: Names of the k factors, as in `score_arrays`.
         continuous: Names of continuous factors.
         discrete: Names of discrete factors.
-        words: Names of factors whose numbers stand for words, which are never continuous.
+        words: Names of factors whose numbers stand for words. These factors are never continuous.
 
     Returns:
         The factors in the form that metrics take, and whether each factor is continuous. A discrete factor does not

@@ -16,7 +16,7 @@ from unbraid.runs.prior import has_own_prior, has_prior
 from unbraid.runs.run import CHUNK, Run
 from unbraid.runtime.progress import ProgressCallback, ignore_progress
 
-GROUP = 20  # number of examples in a group, which share the value of one latent
+GROUP = 20  # number of examples in a group; all examples of a group share the value of one latent
 GROUPS_PER_PART = 100  # number of groups whose examples are in memory at the same time
 
 
@@ -28,18 +28,18 @@ def rank_by_centrality(
     report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> list[float]:
-    """Return the ModelCentrality of each run of a group (see `model_centrality`).
+    """Return the ModelCentrality of each of several runs (see `model_centrality`).
 
-    Each run decodes groups of 20 latent vectors. The vectors of a group are drawn from the prior and share the value of
-    one latent. All other runs, or `partners` randomly chosen ones if there are more, encode the decoded examples.
+    Each run decodes many sets of 20 latent vectors. The vectors of a set are drawn from the prior and share the value
+    of one latent. All other runs, or `partners` randomly chosen ones if there are more, encode the decoded examples.
 
     Args:
-        group: At least two runs of methods with a decoder and a normal prior.
+        group: The runs, at least two, of methods with a decoder and a normal prior.
         examples: Number of examples that each run decodes.
         seed: Random seed for the latents and for the choice of partners.
         partners: Maximum number of runs with which a run is compared, an even number.
         report: Called with the number of runs that are finished, starting from `done`.
-        done: Number of runs that were finished before.
+        done: Number of runs that were finished before this call.
 
     Returns:
         One score per run.

@@ -83,7 +83,8 @@ class EncodedExamples(NamedTuple):
         run: The run.
         codes: Codes of the default kind, (n, d).
         latents: Latents that the decoder takes, (n, d), or None if there is no decoder.
-        error: Mean squared error of the reconstructions of the decoded examples, or None if there is no decoder.
+        error: Mean squared error with which the run reconstructs the examples that are decoded (see `split_examples`),
+            or None if there is no decoder.
     """
 
     run: Run

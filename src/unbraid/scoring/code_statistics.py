@@ -24,10 +24,11 @@ def information_per_factor(
 
     .. math:: \max_i I(c_i; v_j)
 
-    Latents and continuous factors are discretised into `bins` bins of equal width, as in the MIG. The value is at most
-    the information that all latents together have about the factor. It is smaller if several latents represent the
-    factor together. The estimate for a latent of pure noise is not 0 but (bins - 1)(values - 1) / 2n nats on average,
-    where `values` is the number of values of the factor.
+    :math:`c_i` is latent i, :math:`v_j` is factor j, and I is the mutual information. Latents and continuous factors
+    are discretised into `bins` bins of equal width, as in the MIG. The value is at most the information that all
+    latents together have about the factor. It is smaller if several latents represent the factor together. The estimate
+    for a latent of pure noise is not 0 but (bins - 1)(values - 1) / 2n nats on average, where `values` is the number of
+    values of the factor.
 
     Args:
         codes: Codes of n examples, (n, d).

@@ -49,7 +49,7 @@ class Comparison:
     remarks: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat row per side and metric, with the p-values of its tests against each other side."""
+        """Return one flat row per side and metric, with the p-values of its tests against all other sides."""
         rows = []
         for side in self.sides:
             for metric in self.metrics:
@@ -222,16 +222,16 @@ def compare(
     """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the mean of every metric that all scored runs of both folders have. Two runs are partners if they
-    have the same seed and agree in all settings that vary within a folder. The test is paired if there are at least six
-    pairs of partners, and if more than half of the runs of each folder have a partner.
+    compares the mean of every metric that all scored runs of both folders have. Two runs of different
+    folders are partners if they have the same seed and agree in all settings that vary within a folder. The test is
+    paired if there are at least six pairs of partners, and if more than half of the runs of each folder have a partner.
 
     Args:
         *folders: Two or more sides. Each is one of the following, or a list of them: a folder of runs, possibly with
             subfolders; the folder of a single run; a run that is stored in a folder. If the only argument is a list,
             each of its entries is a side.
-        metrics: Names of metrics, as a list or separated by commas. By default all metrics that at least one run has,
-            or all metrics if `score` is True.
+        metrics: Names of metrics, as a list or separated by commas. By default all metrics for which at least one
+            run has a score, or all metrics if `score` is True.
         score: Whether to compute missing scores first.
         quiet: Whether to hide the progress bar of scoring.
         trust: Whether methods and networks that are not part of unbraid may be imported and run to compute missing

@@ -15,7 +15,7 @@ from unbraid.scoring.permutation import compare_many_scores, compare_paired_scor
 from unbraid.scoring.sides import ScoredRun, Side
 
 MIN_SEEDS = 3  # minimum number of seeds per side for a test
-MIN_PAIRS = 6  # minimum number of pairs for a paired test. With 5, its smallest p-value is 2 / 2^5 > 0.05
+MIN_PAIRS = 6  # minimum for a paired test by default. With 5 pairs, the smallest p-value is 2 / 2^5 > 0.05
 Pairs = list[tuple[ScoredRun, ScoredRun]]
 
 

@@ -60,7 +60,10 @@ def stacking_key(run: Run, data: FactorData) -> Hashable | None:
 def encode_tables(
     runs: Iterable[tuple[Run, FactorData, Tensor]], on_message: Callable[[str], None] = ignore_message
 ) -> Iterator[Gaussian]:
-    """Yield the posteriors of each run, in order. Adjacent runs are encoded together where possible."""
+    """Yield the posteriors of each run, in order. Adjacent runs are encoded together where possible.
+
+    Each entry of `runs` is a run, its dataset, and the indices of the examples to encode.
+    """
     for key, group in groupby(runs, lambda item: (stacking_key(item[0], item[1]), id(item[1]), id(item[2]))):
         members = list(group)
         _, data, index = members[0]

@@ -1,4 +1,4 @@
-"""Score runs on both sides of a split: on the factor combinations of training, and on those that were held out."""
+"""Score runs on both sides of a split: on the factor combinations seen in training, and on those held out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unbraid.scoring.reconstruction import decoding_error
 from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.score import load_datasets, score_runs
 
-MIN_READOUT_ROWS = 4  # minimum number of rows of the training side. The map is fitted to half of them.
+MIN_READOUT_ROWS = 4  # minimum number of training rows for `readout_scores`, which fits a linear map to half of them
 TITLES = dict(zip(SIDES, ("training", "held out"), strict=True))
 
 

@@ -43,7 +43,8 @@ def likelihood_bounds(
 
     .. math:: ELBO = E_q \log w, \quad IWAE = E \log \frac1S \sum_s w_s, \quad w = \frac{p(x|z)\,p(z)}{q(z|x)}
 
-    The IWAE bound is the tighter one. Compare only runs with the same likelihood, because not all likelihoods are
+    z is a sample of the posterior q, and :math:`w_1, \dots, w_S` are the weights w of S independent samples. The IWAE
+    bound is the tighter one. Compare only runs with the same likelihood, because not all likelihoods are
     normalised: "bernoulli" uses the cross-entropy for pixels between 0 and 1, as in training, and "gaussian" omits its
     constant.
 

@@ -1,4 +1,4 @@
-"""Permutation tests for a difference between the means of two groups of scores, which may be paired."""
+"""Permutation tests for a difference between the means of two groups of scores, with or without pairs."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
     The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two, so every combination of values of
     the latents decodes to a possible example. 0 means that the classifier is always correct.
 
-    Limitations: This is a necessary condition of disentanglement and not a sufficient one. A model that ignores its
-    latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
+    Limitations: A high score is a necessary condition of disentanglement but not a sufficient one. A model that ignores
+    its latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
     range of possible combinations. If the distribution of the latents is spherically symmetric, rotations have no
     effect.
 

@@ -16,7 +16,8 @@ def decoding_error(run: Run, data: FactorData, index: Int[Tensor, " n"], latents
 
     .. math:: \frac{1}{n p} \sum_{t=1}^n \|x_t - g(z_t)\|^2
 
-    where p is the number of pixels or entries of an example, and g(z) is the mean of p(x|z).
+    where :math:`z_t` are the latents of example :math:`x_t`, p is the number of pixels or entries of an example, and
+    g(z) is the mean of p(x|z).
 
     Args:
         run: A run with a decoder.

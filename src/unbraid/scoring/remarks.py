@@ -15,7 +15,11 @@ MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that ma
 
 
 def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
-    """Return the fields (estimator, sample sizes, versions and so on) in which the records of a metric differ."""
+    """Return the fields in which the records of a metric differ, such as the estimator, sample sizes or versions.
+
+    The records are compared with the first one until one of them differs. The result has the fields in which these two
+    records differ, with both values. It is empty if all records agree.
+    """
     records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
     methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]
     return next((fields for other in methods[1:] if (fields := differences(methods[0], other))), {})
@@ -48,7 +52,7 @@ def side_remarks(sides: Sequence[Side], metrics: Sequence[str]) -> list[str]:
         if side.copies:
             remarks.append(
                 f"{side.copies} run(s) of {side.name} are left out, because another run has the same model with the "
-                "same weights. A model counts once, under whatever name or seed it was adopted."
+                "same weights. A model counts once, even if it was adopted under several names or seeds."
             )
         unscored = len(side.runs) - len(side.scored_runs())
         partly = [m for m in metrics if any(entry.value(m) is None for entry in side.scored_runs())]

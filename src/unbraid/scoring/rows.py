@@ -83,7 +83,10 @@ class ScoreRows(list[Row]):
 
 
 def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> dict[str, list[Any]]:
-    """Return the main score of each metric that any row has, and the total correlation of sampled codes, by title."""
+    """Return the columns of scores by title: the main score of each metric, and further scores of `score` and `select`.
+
+    A column is left out if no row has its score.
+    """
     keys = {metric_title(name): headline(name) for name in metrics}
     keys |= {"(sampled)": SAMPLED, **GENERALISATION, **RANKING}
     return {

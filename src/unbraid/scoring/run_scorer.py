@@ -80,7 +80,8 @@ class EncodingQueue:
 class RunScorer:
     """Scores one run with one protocol. The examples are encoded when their codes are first needed.
 
-    The argument `kind` is a kind of codes: one of the `code_kinds` of the run's method, such as "mean".
+    In all functions of this class, `kind` is a kind of codes: one of the `code_kinds` of the run's method, such as
+    "mean".
     """
 
     def __init__(self, run: Run, table: ExampleTable, protocol: Protocol) -> None:

@@ -54,9 +54,9 @@ def score(
     table (`results.sqlite`), new scores are added to the table.
 
     Args:
-        runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            A run that is given twice has one row. A model that was adopted twice has two rows with equal scores, and
-            a warning says so. By default `codes` and `factors` are scored instead of runs.
+        runs: One run, several runs, or one or several folders of runs. Diverged runs in folders are left out with a
+            warning. A run that is given twice has one row. A model that was adopted twice has two rows with equal
+            scores, and a warning names the two runs. By default `codes` and `factors` are scored instead of runs.
         metrics: Names of metrics, as a list or separated by commas, or "all". By default
             `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
             named here. By default and with "all", it is left out.
@@ -68,7 +68,8 @@ def score(
             a data frame or a dictionary of columns. NaN or None is a missing label.
         continuous: Names of continuous columns of `factors`, as a list or separated by commas.
         discrete: Names of columns of `factors` whose values are classes. A column that is named in neither argument is
-            continuous if it has many distinct numbers; see `unbraid.label_kinds.looks_continuous`. A warning says so.
+            continuous if it has many distinct numbers; see `unbraid.label_kinds.looks_continuous`. A warning announces
+            this choice.
         protocol: Defines which examples the metrics use. By default each run uses the protocol of the study that it
             belongs to. If it belongs to no study, metrics are fitted and tested on disjoint samples.
         jobs: Number of processes that compute metrics of runs. By default one per core. The processes are started only
@@ -157,7 +158,7 @@ def _results_of_folders(given: Any, runs: Sequence[Run]) -> AbstractContextManag
 
 
 def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
-    """Raise an error unless both codes and factors are given, and nothing that belongs to runs."""
+    """Raise a UserError if runs or their data are given too, or if codes or factors are missing."""
     if runs is not None or data is not None:
         raise UserError(
             "Pass either runs, with data= if needed, or codes and factors, but not both. The factors of runs are part "
@@ -261,8 +262,7 @@ def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol
 def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: bool) -> dict[str, str]:
     """Run tasks, add the scores to their runs, and return the errors by metric.
 
-    If `named` is True, which means that the user named the metrics, or if a run has no score at all, the first error is
-    raised instead.
+    The first error is raised instead if the user named the metrics (`named`), or if a run has no score at all.
     """
     from unbraid.scoring.tasks import ProgressCounter, run_tasks
 

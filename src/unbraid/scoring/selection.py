@@ -52,15 +52,15 @@ def select(
     - "udr" is unsupervised disentanglement ranking (`unbraid.metrics.udr`): how closely the latents of a run match
       those of other runs one to one. Only informative latents are compared, that is, latents whose mean KL from the
       prior exceeds 0.01 nats. For methods without a KL per latent (see `Method.information`), all latents are compared.
-    - "model_centrality" is the mean FactorVAE score of other runs on examples that a run decodes, and of the run on
-      examples that the others decode. The latents of the run that decodes are the factors. This criterion needs a
-      decoder and a normal prior (`unbraid.metrics.model_centrality`).
+    - "model_centrality" is a mean of FactorVAE scores in two directions: other runs encode examples that a run decodes,
+      and the run encodes examples that the others decode. The latents of the decoding run take the place of the
+      factors. This criterion needs a decoder and a normal prior (`unbraid.metrics.model_centrality`).
     - "pipe" trains a classifier to tell reconstructions from decoded latents that are drawn independently
       (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about 15 s
       per run for the images of `sprites` (32x32 pixels).
 
-    UDR and ModelCentrality measure agreement, so a shared mistake scores high. PIPE is a necessary condition only: a
-    run that encodes nothing has the highest score.
+    UDR and ModelCentrality measure agreement, so a mistake that all runs share scores high. A high PIPE score is
+    necessary but not sufficient for disentanglement: a run that encodes nothing has the highest score.
 
     In a group of more than 51 runs, each run is compared with 50 random others, so that time and memory grow in
     proportion to the number of runs.
@@ -69,9 +69,9 @@ def select(
     Estermann and Wattenhofer (2023), arXiv:2303.01384 (PIPE).
 
     Args:
-        runs: The trained runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            There must be at least two runs per group, except for PIPE. A run that is given twice counts once. So
-            does a model that was adopted twice, and a warning says so.
+        runs: The trained runs, or one or several folders of runs. Diverged runs in folders are left out with a warning.
+            Except for PIPE, every run needs another run to be compared with (see `within`). A run that is given twice
+            counts once. A model that was adopted twice also counts once, and a warning names its runs.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
         by: The criterion: "udr", "model_centrality" or "pipe".
         method: How UDR compares the latents of two runs, "lasso" or "spearman".
@@ -119,7 +119,7 @@ def select(
 
 
 def _different_models(runs: Sequence[Run]) -> list[Run]:
-    """Return each model once, with a warning about others. A model would agree perfectly with a copy of itself."""
+    """Return one run per model, and warn about copies. A model would agree perfectly with a copy of itself."""
     for note in same_model_notes(runs):
         warn_user(f"{note} Only the first one is ranked.")
     return [group[0] for group in group_same_models(runs)]
@@ -173,7 +173,7 @@ class RankedGroup(NamedTuple):
 
     Attributes:
         codes: Codes of the default kind, (examples, d).
-        scores: UDR.
+        scores: The UDR.
         informative: Number of informative latents.
         variances: Mean posterior variance of each latent, (d,), or None if the method has no normal posterior.
     """
@@ -204,7 +204,7 @@ class EncodedRun(NamedTuple):
 
     Attributes:
         codes: Codes of the default kind, (examples, d).
-        nats: Mean KL of each latent from the prior, (d,), or ones if the method has none.
+        nats: Mean KL of each latent from the prior, (d,), or ones if the method has no KL per latent.
         variances: Mean posterior variance of each latent, (d,), or None if the method has no normal posterior.
     """
 

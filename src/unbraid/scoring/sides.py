@@ -20,9 +20,9 @@ from unbraid.scoring.intervals import mean_interval
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A trained run with its settings and, for each metric, the latest record for its default codes.
+    """A trained run with its settings and, for each metric, the latest stored score of its default codes.
 
-    If a metric was computed on the data of the run, scores on other data are ignored.
+    If a metric was computed on the data of the run, scores of this metric on other data are ignored.
     """
 
     run: RunFolder
@@ -53,7 +53,8 @@ class Side:
         runs: The finished runs.
         diverged: The number of diverged runs.
         unfinished: The number of runs whose training is not finished.
-        copies: The number of runs that are left out because another run of the side has the same adopted model.
+        copies: The number of runs that are left out because another run of the side has the same model. This happens
+            if a model that was trained outside unbraid is adopted twice.
     """
 
     name: str

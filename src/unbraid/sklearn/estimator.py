@@ -170,8 +170,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Returns:
             Codes, (n, latents), with the dtype of X. The codes of a few methods have another number of columns. The
-            network `mlp` also computes in this dtype. In float64, the code of a row does not visibly depend on the
-            other rows of X, not even through rounding.
+            network `mlp` also computes in this dtype. In float64, rounding is so small that the code of a row
+            does not visibly depend on the other rows of X.
         """
         check_is_fitted(self, "run_")
         X = validate_data(self, X, dtype=FLOATS, reset=False)
@@ -202,7 +202,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Compute the mean evidence lower bound (ELBO) of examples, in nats per example.
 
-        It is estimated with 10 posterior samples per example, always the same ones (see `unbraid.likelihood_bounds`).
+        It is estimated with 10 posterior samples per example and a fixed random seed (see `unbraid.likelihood_bounds`).
         It is the ELBO of the model for every method, without the weights of the training objective, so it can be
         compared between methods that have the same likelihood.
 

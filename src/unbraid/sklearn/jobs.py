@@ -36,7 +36,7 @@ class TrainingJob:
     @property
     def data_key(self) -> Key:
         """A key that is equal for jobs that can be trained by one call: same data, same device, same network."""
-        pair = self.spec.net.startswith("modules:")  # the name of a pair of networks has a digest of its weights
+        pair = self.spec.net.startswith("modules:")  # the name of a pair of networks contains a digest of its weights
         return self.data.fingerprint, str(self.data.device), self.spec.net if pair else id(self.builder)
 
     @property
@@ -50,7 +50,7 @@ _trained: ContextVar[dict[Key, Run] | None] = ContextVar("trained", default=None
 
 
 def train_job(job: TrainingJob, quiet: bool) -> Run:
-    """Train a job and return its run. While jobs are recorded, record it and raise `Recorded` instead."""
+    """Train a job and return its run. Inside `recorded_jobs`, record the job and raise `Recorded` instead."""
     recorded, trained = _recorded.get(), _trained.get() or {}
     if recorded is not None:
         check_specs([job.spec], job.data, job.builder)  # raises the errors that belong to this candidate alone
@@ -86,7 +86,7 @@ def recorded_jobs() -> Iterator[list[TrainingJob]]:
 
 @contextmanager
 def trained_runs(runs: dict[Key, Run]) -> Iterator[None]:
-    """Inside this context, a `fit` whose job is among the keys uses the run and trains nothing."""
+    """Inside this context, a `fit` trains nothing if `runs` has the key of its job. It uses the run with this key."""
     token = _trained.set(runs)
     try:
         yield

@@ -55,7 +55,7 @@ class StackedSearch:
             for train, _ in splits
             for job in record_jobs(self.estimator, candidates, _rows(X, train), _rows(y, train))
         ]
-        self.cv = splits  # a splitter that shuffles would now draw different folds
+        self.cv = splits  # reuse these folds, because a splitter that shuffles could draw others in the second pass
         try:
             with trained_runs(train_together(jobs)):
                 return super().fit(X, y, **params)  # type: ignore[misc]
@@ -66,10 +66,10 @@ class StackedSearch:
 class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
     """`sklearn.model_selection.GridSearchCV` whose candidates are trained together.
 
-    The candidates of one fold have the same training data. Those that differ in hyperparameters such as `method__beta`,
-    in the learning rate or in the seed form one stack, which is faster than one training after another. Candidates
-    with other numbers of latents, steps or examples per batch form stacks of their own. The scores are the same as
-    those of scikit-learn's class up to rounding.
+    The candidates of one fold have the same training data. Those that differ only in hyperparameters such as
+    `method__beta`, in the learning rate or in the seed form one stack, which is faster than one training after another.
+    Candidates with other numbers of latents, steps or examples per batch form stacks of their own. The scores are the
+    same as those of scikit-learn's class up to rounding.
 
     The estimator is a `VAE`, or contains one, as a pipeline does. Every candidate is fitted in two passes: the first
     collects the runs to train, and the second is the search of scikit-learn. The steps of a pipeline before the `VAE`

@@ -37,7 +37,7 @@ __all__ = [
     "integrate", "interpolate_displacement", "scaling_and_squaring", "velocity",
 ]  # fmt: skip
 
-MAX_GPU_CELLS = 256  # maximum number of triangles whose sums fit in the memory of one GPU program
+MAX_GPU_CELLS = 256  # maximum number of triangles whose gradients fit in the memory of one GPU program
 
 
 def field_matrices(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:

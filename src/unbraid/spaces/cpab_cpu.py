@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Number of running sums per triangle, used in turn. With a single sum, each addition would wait for the previous one.
 N_SUMS = 4
 BLOCK = 128  # points per block, few enough that their positions at all steps fit in the cache
-WORK_PER_THREAD = 200_000  # steps of single points per additional thread, which take about a millisecond
+WORK_PER_THREAD = 200_000  # number of points times steps per additional thread, about one millisecond of work
 
 
 def forward(
@@ -53,7 +53,7 @@ def backward(
 
 
 def _kernel_arrays(t: Tessellation, table: Tensor, points: Tensor) -> tuple[Array, Array, Any, Any]:
-    """Return the table and the points as arrays, and nx and ny in the floating-point type of the table."""
+    """Return the table and the points as arrays, and `t.nx` and `t.ny` in the floating-point type of the table."""
     flat_table: Array = table.detach().flatten(2).contiguous().numpy()
     starts: Array = points.detach().to(table.dtype).contiguous().numpy()
     return flat_table, starts, flat_table.dtype.type(t.nx), flat_table.dtype.type(t.ny)

@@ -5,10 +5,10 @@ multiply-adds. Positions are therefore bitwise identical.
 
 The backward kernel sums, for each triangle, the gradient contributions of the points in it. A point usually stays in a
 triangle for many steps, so its contributions are first summed in registers. Each point has two sets of six sums, one
-for its current triangle and one for its previous triangle. When any point of the block would need a third set, the
-sums for the previous triangles of all points in the block are added to the totals of these triangles. This addition is
-a matrix product with a matrix of zeros and ones, whose entry is 1 if a point lies in a triangle. The order of additions
-does not depend on timing, so results are reproducible.
+for its current triangle and one for its previous triangle. When any point of the block would need a third set, the sums
+for the previous triangles of all points in the block are added to the totals of these triangles. This addition is a
+product with a matrix that has one row per triangle and one column per point. Its entries are 1 where the point lies in
+the triangle, and 0 elsewhere. The order of additions does not depend on timing, so results are reproducible.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from torch import Tensor
 def invert_distribution(
     nodes: Float[Tensor, "b m"], log_weights: Float[Tensor, "b m"], uniform: Float[Tensor, " b"]
 ) -> Float[Tensor, " b"]:
-    """Return one sample per density, as a differentiable function of the logarithms of the density and uniform numbers.
+    """Return one sample per density, as a differentiable function of the log densities and of uniform numbers.
 
-    The density is constant in each interval, so the distribution function is linear between the ends of intervals. It
-    works under ``vmap``, because it needs no rejection.
+    The density is constant in each interval, so the distribution function is linear between the ends of intervals. The
+    sampling needs no rejection, so it works under ``vmap``.
 
     Args:
         nodes: The midpoints of m intervals of equal width, in increasing order.

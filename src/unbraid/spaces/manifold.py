@@ -186,8 +186,8 @@ class Space(ABC):
     def kl_range(self, low: float, high: float) -> tuple[float, float]:
         """Return the minimum and the maximum of `kl` over the manifold and over log t in [low, high].
 
-        Both `low` and `high` may be infinite. The maximum is then infinite as well, since the divergence grows without
-        bound for small t, and for large t if the curvature is positive.
+        `low` may be minus infinity, and `high` may be infinity. The divergence grows without bound for small t. For
+        large t, it grows without bound where the curvature is positive, and falls without bound elsewhere.
         """
         d, (min_curvature, max_curvature) = self.dimension, self.curvatures
 

@@ -29,11 +29,12 @@ WIDTHS = 7.0  # radii reach to this many standard deviations beyond the bounds o
 
 
 def radius_range(scale: Float[Tensor, " b"], d: int, c: float | Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the ends of the interval of radii that have weight. Gradients treat them as constants.
+    r"""Return the ends of the interval of radii outside which the density is negligible.
 
     The mode solves :math:`r^2 / \sigma^2 = (d - 1)\, x \coth x` with :math:`x = \sqrt c\, r`. Because
     :math:`\max(1, x) \le x \coth x \le 1 + x`, it lies between two bounds. The logarithm of the density is at least as
     curved as that of a normal distribution with the standard deviation :math:`\sigma`, so its tails are lighter.
+    Gradients treat the ends as constants.
     """
     s = scale.detach()
     linear, square = (d - 1) * s.square() * c**0.5, (d - 1) * s.square()
@@ -47,7 +48,9 @@ def log_weights(r: Float[Tensor, "b m"], scale: Float[Tensor, " b"], d: int, c: 
 
 
 def quadrature(scale: Float[Tensor, " b"], d: int, c: float | Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return nodes (b, m) of the radius and the logarithms of their weights, whose sum is the integral of the density.
+    r"""Return nodes (b, m) of the radius, and the logarithms of their weights.
+
+    The sum of the weights is the integral of the density of r before normalisation.
 
     The nodes are :math:`t - \sin(2 \pi t) / 2 \pi`, scaled to the interval of radii, for m equally spaced t. They are
     dense at both ends, which makes the midpoint rule accurate there.
@@ -71,7 +74,7 @@ def log_normaliser(scale: Float[Tensor, " b"], d: int, c: float | Tensor) -> Flo
     >>> abs(float(euclidean) - 1.5 * math.log(2 * math.pi * 4)) < 1e-9
     True
     """
-    area = math.log(2) + 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d)  # that of the unit sphere
+    area = math.log(2) + 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d)  # log area of the unit sphere
     return quadrature(scale.double(), d, c)[1].logsumexp(1) + area
 
 

@@ -1,6 +1,7 @@
 """Resampling of images at points of the unit square.
 
-The coordinate x points right and y points down. Both are 0 and 1 at the edges of the image.
+The coordinate x runs from 0 at the left edge of the image to 1 at the right edge, and y from 0 at the top to 1 at the
+bottom.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def sample_image(
     r"""Interpolate images bilinearly at points, with gradients for the images and the points.
 
     .. math:: f(p) = \sum_{ij} f_{ij} \max(0, 1 - |w p_x - \tfrac12 - j|) \max(0, 1 - |h p_y - \tfrac12 - i|)
+
+    where :math:`f_{ij}` is the pixel in row i and column j.
 
     Args:
         image: Images (b, c, h, w).

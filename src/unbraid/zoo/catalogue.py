@@ -31,8 +31,8 @@ class ZooFacts:
         choice: Whether the model is the "median" or the "best" run by the score `metric`.
         runs: The number of runs of the method on the dataset, from which the model was chosen.
         metric: The score by which the model was chosen, such as `mig.discrete_mig`.
-        exact_scores: The scores of the run before its weights were rounded, as the study computed them. A study may
-            use other samples than the stored scores of the model, which follow the default protocol.
+        exact_scores: The scores of the run before its weights were rounded, as the study computed them. The stored
+            scores of the model follow the default protocol, but a study may use other samples.
     """
 
     choice: str
