@@ -139,7 +139,7 @@ def main() -> None:
             row = {"runs": runs, "precision": precision, "model_steps_per_second": speed, "ratio": speed / plain}
             found["stacks"].append(row)
             print(f"{runs} runs, {precision}: {speed:.1f} model-steps/s, {speed / plain:.2f} times", flush=True)
-    write_atomic(options.out, (json.dumps({**describe(), "batch": BATCH, **found}, indent=1) + "\n").encode())
+            write_atomic(options.out, (json.dumps({**describe(), "batch": BATCH, **found}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def gpu_pages() -> dict[Path, str]:
 
 def gpu_speed() -> list[str]:
     """Return the row of the README: a stack of 128 runs against one model in plain PyTorch."""
-    bench = result("bench_gpu")
+    bench = result("bench_gpu_stacks")
     best = max((row for row in bench["stacks"] if row["method"] == "beta_vae"), key=lambda r: r["runs"] == 128)
     ours, plain = best["model_steps_per_second"], bench["plain_loop"]["dsprites"]
     what = f"{best['runs']} beta-VAEs on dSprites together on one {bench['gpu']}"
