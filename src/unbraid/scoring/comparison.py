@@ -62,7 +62,10 @@ class Comparison:
         return rows
 
     def settings(self) -> dict[str, list[str]]:
-        """Return the settings that differ between or within sides, with the values of each side as text."""
+        """Return the settings that differ between or within sides, with the values of each side as text.
+
+        The last two entries are always the seeds and the numbers of runs.
+        """
         names = dict.fromkeys(key for side in self.sides for entry in side.runs for key in entry.settings)
         names.pop("model", None)  # the digest of a model that was trained elsewhere, which is not a setting
         texts = {name: [_format_values(entry.settings.get(name) for entry in side.runs) for side in self.sides]
@@ -222,17 +225,17 @@ def compare(
     """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the mean of every metric that all scored runs of both folders have. Two runs are partners if they
-    have the same seed and agree in all settings that vary within a folder. The test is paired if there are at least six
-    pairs of partners, and if more than half of the runs of each folder have a partner.
+    compares the mean of every metric that all scored runs of both folders have. Two runs of different
+    folders are partners if they have the same seed and agree in all settings that vary within a folder. The test is
+    paired if there are at least six pairs of partners, and if more than half of the runs of each folder have a partner.
 
     Args:
         *folders: Two or more sides. Each is one of the following, or a list of them: a folder of runs, possibly with
             subfolders; the folder of a single run; a run that is stored in a folder. If the only argument is a list,
             each of its entries is a side.
-        metrics: Names of metrics, as a list or separated by commas. By default all metrics that at least one run has,
-            or all metrics if `score` is True.
-        score: Whether to compute missing scores first.
+        metrics: Names of metrics, as a list or separated by commas. By default all metrics that at least one run has.
+        score: Whether to compute missing scores first. If `metrics` is not given, these are the scores of
+            `unbraid.metrics.DEFAULT_METRICS`.
         quiet: Whether to hide the progress bar of scoring.
         trust: Whether methods and networks that are not part of unbraid may be imported and run to compute missing
             scores (see `load_runs`).
