@@ -156,8 +156,8 @@ def _conv4x4_groups(
 ) -> None:  # fmt: skip
     """Compute groups of GB neighbouring output pixels, row by row. GB is 2 or 4.
 
-    Row s of the blocks completes row s - 1 of the output and begins row s. The products of a
-    block with the upper and with the lower half of the kernel are computed as one product with interleaved columns.
+    Row s of the blocks completes row s - 1 of the output and begins row s. The products of a block with the
+    upper and with the lower half of the kernel are computed as one product with interleaved columns.
     """
     n = tl.program_id(1).to(tl.int64)
     groups: tl.constexpr = h // GB

@@ -79,7 +79,7 @@ class PartSums:
     def add(self, parts: Tensor, out: Tensor) -> None:
         """Register partial sums, which must be contiguous, and the tensor that receives their sum over parts.
 
-        All these tensors must have the same stride between rows.
+        All tensors that receive sums must have the same stride between rows.
         """
         self.jobs.append((parts, out))
 
