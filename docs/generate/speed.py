@@ -26,8 +26,9 @@ MEMORY = """
 By default, the C library of Linux (glibc) returns large blocks of memory to the system when they are freed. The next
 step allocates them again, and the system clears each page. Training on a CPU therefore tells the library to keep freed
 memory until the runs are finished (`unbraid.accel.allocator`). The peak memory of the process grew from 680 to 688 MB
-(`dsprites`, fp32). The table has one step of `beta_vae` with batches of 64 and the network `locatello` on one core.
-Both versions took turns in 6 rounds of 20 steps. Times are those of the fastest round, and page faults are medians.
+(`dsprites`, fp32). The table has the cost of one step of `beta_vae` with batches of 64 and the network `locatello` on
+one core. Steps that return memory and steps that keep it took turns in 6 rounds of 20 steps. Times are those of the
+fastest round, and page faults are medians.
 
 | data | precision | CPU time, memory returned | CPU time, memory kept | page faults, memory returned |
 |---|---|---|---|---|
@@ -36,8 +37,8 @@ Both versions took turns in 6 rounds of 20 steps. Times are those of the fastest
 | `sprites`, 32x32 pixels | fp32 | 33.4 ms | 29.9 ms | 1,404 |
 | `sprites`, 32x32 pixels | bf16 | 23.5 ms | 22.6 ms | 268 |
 
-If memory is kept, there are at most two page faults per step. The number otherwise depends on what the process has
-allocated before, and is sometimes 0.
+If memory is kept, there are at most two page faults per step. If memory is returned, their number
+depends on what the process has allocated before, and is sometimes 0.
 """
 
 

@@ -45,7 +45,7 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> None:
-    """Return memory that has been freed but kept to the operating system."""
+    """Return to the operating system all memory that was freed but kept in the process."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)

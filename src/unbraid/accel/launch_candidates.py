@@ -1,6 +1,6 @@
 """The launch settings that `unbraid tune` tries for each kernel, and the numbers of runs for which it tries them.
 
-A launch setting is described in `unbraid.accel.kernels`. Settings in a file are accepted only if they are listed here,
+`unbraid.accel.kernels` describes the launch settings. Settings in a file are accepted only if they are listed here,
 because other tile sizes may leave out a part of a layer. This module does not import Triton.
 """
 
@@ -45,7 +45,7 @@ KERNELS = tuple(dict.fromkeys(key[0] for key in KEYS))
 
 
 def nearest_size(runs: int, sizes: Iterable[int]) -> int:
-    """Return the size with the smallest ratio to a number of runs. Of two such sizes, the smaller one is returned.
+    """Return the size whose ratio to a number of runs is closest to 1. Of two such sizes, the smaller one is returned.
 
     >>> [nearest_size(runs, RUNS) for runs in (1, 2, 3, 8, 25, 26, 50, 51, 300)]
     [1, 1, 4, 4, 16, 40, 40, 64, 256]
@@ -87,7 +87,7 @@ PLAIN_AXES: dict[str, dict[str, list[Any]]] = {
 
 
 def _strips(c: int, m: int, half: bool) -> list[Launch]:
-    """Return the settings of kernels that walk along strips of the large image."""
+    """Return the settings of 4x4 convolutions, which read strips of the large image."""
     if not half:
         outputs = sorted({32, m})
         return _grid(BM=[16, 32, 64], BO=outputs, RS=[1, 2, 4, 8], CAT=[False], ST=[1], num_warps=[4])

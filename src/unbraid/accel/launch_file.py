@@ -109,7 +109,7 @@ class LaunchFile:
 
 
 def launch_folder() -> Path:
-    """Return the folder of these files."""
+    """Return the folder of all files of launch settings."""
     return cache_folder() / "launch"
 
 

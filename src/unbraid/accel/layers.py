@@ -19,7 +19,7 @@ from torch.nn.grad import conv2d_weight
 
 STRIDE = 2
 MAX_IMAGE_CHANNELS = 3  # a layer with at most this many output channels is the last layer of a decoder
-SMALL_SIDE = 8  # up to this image side, a matrix product is the faster weight gradient in bfloat16
+SMALL_SIDE = 8  # up to this image side, the weight gradient in bfloat16 is faster as a matrix product
 
 
 def padding(kernel: int) -> int:
@@ -44,7 +44,10 @@ def pixel_rows(x: Tensor) -> Tensor:
 
 
 def add_shifted(target: Tensor, source: Tensor, shift: int, axis: int) -> None:
-    """Add `source` to `target` in place, moved by 1 or -1 elements along an axis. What leaves the image is dropped."""
+    """Add `source`, moved by `shift` (1 or -1) elements along an axis, to `target` in place.
+
+    Values that are moved out of the image are dropped.
+    """
     n = target.shape[axis] - 1
     start = max(shift, 0)
     target.narrow(axis, start, n).add_(source.narrow(axis, 1 - start, n))

@@ -19,8 +19,8 @@ Precision = Literal["fp32", "tf32", "bf16"]
 def fastest_precision(device: str | torch.device) -> Precision:
     """Return "bf16" if the processor multiplies bfloat16 natively, and "fp32" otherwise.
 
-    Only products use this precision. Parameters and sums stay in float32. In `benchmarks/bench_precision.py`, which
-    compares the scores of runs trained in different precisions, bf16 could not be distinguished from fp32.
+    Only products use this precision. Parameters and sums stay in float32. `benchmarks/bench_precision.py` compares the
+    scores of runs that were trained in bf16 and in fp32. It found no difference that chance could not explain.
     """
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
@@ -39,7 +39,10 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Allow TensorFloat-32 in float32 products on a GPU inside this context, only if `precision` is "tf32"."""
+    """Allow TensorFloat-32 in float32 products on a GPU inside this context if `precision` is "tf32".
+
+    Otherwise forbid it.
+    """
     allow = precision == "tf32"
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allow

@@ -1,8 +1,9 @@
 """The search for launch settings on the GPU of this machine, which `unbraid tune` performs.
 
 For each layer, all candidates are compiled in parallel processes and then timed for several numbers of runs. The
-fastest ones are timed a second time, beside the settings of the package, which are replaced only by clearly faster
-ones. What was found is stored after each layer and number of runs, so a search can be interrupted and continued.
+fastest candidates are timed a second time, together with the settings of the package. A candidate replaces the settings
+of the package only if it is clearly faster. What was found is stored after each layer and number of runs, so a search
+can be interrupted and continued.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ CALLS, REPLAYS, IGNORED = 8, 7, 2  # calls in a CUDA graph, replays of the graph
 FINALISTS = 3  # number of candidates that are timed a second time
 MARGIN = 0.03  # minimum gain over the settings of the package, as a fraction of their time
 MAX_PROCESSES = 15
-PROCESS_BYTES = 2**30  # memory of the GPU that each process which compiles may need
+PROCESS_BYTES = 2**30  # GPU memory that each compiling process may need
 DTYPES: dict[TunedPrecision, torch.dtype] = {"bf16": torch.bfloat16, "tf32": torch.float32}
 Timer = Callable[[Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What to search.
+    """What to search for, and for how long.
 
     Attributes:
         keys: The layers.
@@ -55,6 +56,7 @@ class Search:
         precision: The precision, "bf16" or "tf32".
         minutes: The time limit, or None. The search ends after the first layer that exceeds it.
         batch: The number of examples per run.
+        started: The time at which the search began, in seconds of `time.monotonic`.
     """
 
     keys: Sequence[Key] = KEYS
@@ -107,10 +109,10 @@ def gpu_environment() -> Environment:
 
 
 def tune(search: Search, report: ProgressCallback = ignore_progress) -> tuple[list[Found], int]:
-    """Search the settings that are not stored yet, and store them.
+    """Search for the fastest settings of all layers and numbers of runs without a stored result, and store them.
 
     Args:
-        search: What to search.
+        search: What to search for.
         report: Function that is called with the number of candidates that have been timed (see `work`).
 
     Returns:
@@ -157,9 +159,9 @@ def work(search: Search) -> int:
 
 
 def best_settings(key: Key, runs: int, search: Search) -> Found | None:
-    """Return the fastest settings of a layer, or None if no settings run on this GPU.
+    """Return the fastest settings of a layer.
 
-    A number of runs that does not fit into the memory of the GPU has no result.
+    Return None if no settings run on this GPU, or if the runs do not fit into the memory of the GPU.
     """
     from unbraid.accel.kernels.tuned import package_settings
     from unbraid.accel.tuning_jobs import Workload
@@ -179,7 +181,9 @@ def best_settings(key: Key, runs: int, search: Search) -> Found | None:
 
 
 def choose(key: Key, runs: int, package: float | None, timed: list[tuple[float, Launch]]) -> Found | None:
-    """Return the fastest of the timed settings, or those of the package unless another is faster by the margin.
+    """Return the fastest of the timed settings if they are faster than those of the package by the margin.
+
+    Otherwise return the settings of the package. Return None if the GPU can run neither.
 
     Args:
         key: The layer.
@@ -263,7 +267,7 @@ def compiler(device: torch.device) -> Iterator[CompileAll]:
 
 
 def compile_part(search: Search, launches: list[Launch]) -> None:
-    """Launch one layer of one run with each of the settings once."""
+    """Launch one layer of one run once with each of the settings, so that all of them are compiled."""
     from unbraid.accel.tuning_jobs import Workload
 
     (key,) = search.keys

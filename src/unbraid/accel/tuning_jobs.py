@@ -24,7 +24,7 @@ from unbraid.accel.launch_candidates import Key
 
 Job = Callable[[], Any]
 BATCH = 64
-SIDE = 64  # of the images
+SIDE = 64  # the side of the images, in pixels
 BIAS = 1024  # the largest number of outputs of a layer
 SMALL_SIDES = {(32, 32): 16, (32, 64): 8, (64, 64): 4}  # the side of the small image, by channels
 

@@ -63,7 +63,7 @@ COMMANDS: dict[str, Command] = {
     "zoo": Command("zoo", "list the trained models that come with unbraid, or copy one to a folder of runs"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
-    "tune": Command("tune", "search the fastest launch settings of the kernels on this GPU"),
+    "tune": Command("tune", "search for the fastest launch settings of the kernels on this GPU"),
     "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),

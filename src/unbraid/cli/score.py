@@ -85,7 +85,7 @@ def run(options: Any) -> None:
 
 
 def check_options(options: Any) -> None:
-    """Raise an error if a number is too small, or if both runs and arrays are given, or neither."""
+    """Raise an error if a number is too small, if not exactly one of runs and arrays is given, or if flags conflict."""
     for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
         if (value := getattr(options, flag)) is not None and value < low:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")

@@ -38,7 +38,7 @@ STUDY_HELP = (
 
 BASIS = (
     "Measured on one stack of each row, or on several small stacks of a GPU at the same time. Checkpoints, scoring and "
-    "the start are not included."
+    "start-up are not included."
 )
 
 HELP = {
@@ -55,7 +55,8 @@ HELP = {
     "data": "dataset that replaces the first dataset of the study; repeat the flag to replace the second, and so on. "
     "Datasets that are not replaced are dropped [the datasets of the study]",
     "plan": "train nothing; print the number of runs and stacks, the memory, and the estimated time",
-    "gpus": "with --plan: also project the time and cost on these numbers of devices like --device, such as 1,8,64",
+    "gpus": "with --plan: also project the time and cost for these numbers of devices of the kind that --device "
+    "names, such as 1,8,64",
     "assume": "with --gpus: replace an assumption, such as price=2.5 for the price of a GPU for one hour; can be "
     "repeated. The output lists all assumptions with their values",
     "shard": "run only part I of N, with I from 1 to N, for use with a batch scheduler [1/1]",

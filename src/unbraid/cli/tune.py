@@ -1,20 +1,20 @@
-"""Search the launch settings of the GPU kernels that are fastest on the GPU of this machine.
+"""Search for the launch settings of the kernels that are fastest on the GPU of this machine.
 
 The settings that come with unbraid were found on an NVIDIA H200. On another GPU, a search can make training faster. It
 takes minutes. What was found is kept in the cache folder (UNBRAID_CACHE) after each layer, and the same command
-continues a search that was interrupted. Runs that are trained afterwards use it. A file belongs to one GPU model and to
-the versions of PyTorch, Triton and the kernels. After an update, search again.
+continues a search that was interrupted. Runs that are trained afterwards use the settings that were found. The settings
+belong to one GPU model and to the versions of PyTorch, Triton and the kernels. After an update, search again.
 
 Other settings add numbers in another order. A run that is trained after the search therefore differs in its last bits
-from one that was trained before, and the difference grows during training. Search before you start a study, not in the
-middle of it. The file `run.json` of a run names the settings with which it was started.
+from the same run trained before the search, and the difference grows during training. Search before you start a study,
+not in the middle of it. The file `run.json` of a run names the settings with which it was started.
 
 Examples:
   unbraid tune                                # all kernels, in bf16
   unbraid tune --runs 1 16 --minutes 5        # for stacks of about 1 and 16 runs, for at most five minutes
   unbraid tune --only "dense" "dense adam"    # two kernels
   unbraid tune --show                         # print what was found
-  unbraid tune --reset                        # delete it, and use the settings of unbraid again
+  unbraid tune --reset                        # delete what was found, and use the settings of unbraid again
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(options: Any) -> None:
 
 
 def search(options: Any) -> None:
-    """Search the settings that are not stored yet, and print those that are faster."""
+    """Search for the settings that are not stored yet, and print what was found."""
     from unbraid.accel.tuning import Search, gpu_environment, tune, work
     from unbraid.runtime.progress import progress
 
@@ -73,7 +73,7 @@ def search(options: Any) -> None:
     print(
         f"Searched {len(found)} layers and numbers of runs on {environment.gpu}. Faster settings for {faster} of them."
     )
-    print(f"They are in {environment.file}")
+    print(f"The results are in {environment.file}")
     if left:
         print(f"{left} are left. The same command continues the search.")
 

@@ -1,4 +1,4 @@
-"""Hold out combinations of factor values from training, and view each side of such a split as a dataset."""
+"""Hold out combinations of factor values from training, and view the training or the held-out side as a dataset."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def split_conditions(data: FactorData, split: str) -> str:
 
     For other datasets, "extrapolation" holds out the upper half of the values of the ordered factor with the most
     values. "range" holds out these values only in combination with the last value of a second factor. The second
-    factor is the first categorical factor or, if there is none, the other ordered factor with the fewest values.
+    factor is the first categorical factor. If there is none, it is the factor with the fewest values among the other
+    ordered factors.
     "element" holds out the combinations of the upper half of every ordered factor with the last value of every
     categorical factor.
 

@@ -12,9 +12,9 @@ folders and writes the table, so that an older table never replaces a newer one.
 - `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
 - `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
-- `<metric>.<key>`: the latest scores of the default codes, on the data of the run if there are any. Scores of other
-  codes have the suffix `.<codes>`. In the folder of a study, only scores with the draws and the seed of its protocol
-  are used
+- `<metric>.<key>`: the latest scores of the default codes. If a metric was computed on the data of the run, its scores
+  on other data are left out. Scores of other codes have the suffix `.<codes>`. In the folder of a study, only scores
+  with the draws and the seed of its protocol are used
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any], study_protoco
 
     Args:
         run: The folder of the run.
-        sweep_position: Its `index`, `strength` and `level` in the study.
+        sweep_position: The `index`, `strength`, `level` and `variant` of the run in its study.
         study_protocol: The protocol of the study. Scores with other draws or another seed are left out, because scores
-            of different runs in one table must be comparable. None uses all scores.
+            of different runs in one table must be comparable. If it is None, all scores are used.
     """
     fields = run.spec.to_dict()
     settings = fields.pop("method")
@@ -118,8 +118,8 @@ def write_results(
 
     Args:
         folder: The folder of the runs. The table is written into it as `results.sqlite`.
-        sweep_positions: The `index`, `strength` and `level` of each run in its study, by run id. By default they are
-            read from `study.json` in the folder.
+        sweep_positions: The `index`, `strength`, `level` and `variant` of each run in its study, by run id. By default
+            they are read from `study.json` in the folder.
         replace_only: Whether to write nothing if the folder has no table.
 
     Returns:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def updated_results(runs: Iterable[Run]) -> Iterator[None]:
     """Write the results tables of runs again at the end of this context, if they may lack scores of these runs.
 
-    A table may lack scores if some were stored inside the context, or after the table was written, by a command that
-    was killed. Only existing tables are written, and those that another process is writing at that moment: it may have
-    read the scores before they were stored. The tables are also written if the context ends with an error, because
-    scores may have been stored before. A table that cannot be written is a warning, because the scores are stored.
+    A table may lack scores that were stored inside the context. It may also lack scores that an earlier command stored
+    before it was killed. A table is written only if it exists, or if another process is writing it at that moment. That
+    process may have read the scores before they were stored. Tables are also written if the context ends with an error,
+    because some scores may have been stored before the error. If a table cannot be written, there is only a warning,
+    because the scores themselves are stored.
 
     Args:
         runs: The runs that are scored. Runs without a folder are ignored.
@@ -55,9 +56,9 @@ def _file_state(file: Path) -> tuple[int, int, int] | None:
 
 
 def _is_older(folder: Path, paths: Sequence[Path]) -> bool:
-    """Return whether a table is older than the scores of one of these runs, and can be written.
+    """Return whether the table of a folder is writable and older than the scores of one of these runs.
 
-    A table without a lock file was published or copied. The times of its files have no meaning.
+    A table without a lock file was published or copied. The times of its files have no meaning, so the result is False.
     """
     table = _file_state(folder / RESULTS_FILE)
     if table is None or not (folder / RESULTS_LOCK).exists() or not os.access(folder, os.W_OK):

@@ -62,7 +62,10 @@ class Comparison:
         return rows
 
     def settings(self) -> dict[str, list[str]]:
-        """Return the settings that differ between or within sides, with the values of each side as text."""
+        """Return the settings that differ between or within sides, with the values of each side as text.
+
+        The last two entries are always the seeds and the numbers of runs.
+        """
         names = dict.fromkeys(key for side in self.sides for entry in side.runs for key in entry.settings)
         names.pop("model", None)  # the digest of a model that was trained elsewhere, which is not a setting
         texts = {name: [_format_values(entry.settings.get(name) for entry in side.runs) for side in self.sides]
@@ -231,8 +234,9 @@ def compare(
             subfolders; the folder of a single run; a run that is stored in a folder. If the only argument is a list,
             each of its entries is a side.
         metrics: Names of metrics, as a list or separated by commas. By default all metrics for which at least one
-            run has a score, or all metrics if `score` is True.
-        score: Whether to compute missing scores first.
+            run has a score.
+        score: Whether to compute missing scores first. If `metrics` is not given, these are the scores of
+            `unbraid.metrics.DEFAULT_METRICS`.
         quiet: Whether to hide the progress bar of scoring.
         trust: Whether methods and networks that are not part of unbraid may be imported and run to compute missing
             scores (see `load_runs`).

@@ -33,7 +33,10 @@ def store_update(
     m1: tl.tensor, m2: tl.tensor, g: tl.tensor, rate: tl.tensor, c1: tl.tensor, c2: tl.tensor, rest1: tl.tensor,
     rest2: tl.tensor, epsilon: tl.tensor,
 ) -> None:  # fmt: skip
-    """Update parameters p with moments m1 and m2 and gradients g by Adam, and store them."""
+    """Update parameters p with moments m1 and m2 and gradients g by Adam, and store the parameters and the moments.
+
+    c1 and c2 are the bias corrections 1 - beta^t of the two moments, and rest1 and rest2 are 1 - beta.
+    """
     m1 += rest1 * (g - m1)
     m2 += rest2 * (g * g - m2)
     p -= rate * (m1 / c1) / (tl.sqrt(m2 / c2) + epsilon)
@@ -49,6 +52,10 @@ def _adam(
     STEP: tl.tensor, P: tl.tensor, stride: tl.tensor, rest1: tl.tensor, rest2: tl.tensor, log1: tl.tensor,
     log2: tl.tensor, epsilon: tl.tensor, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
+    """Update a block of parameters of one run. P is the number of parameters of a run.
+
+    `stride` is the distance between the rows of two runs in all tensors except GRAD, whose rows are contiguous.
+    """
     n = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     alive = tl.load(ALIVE + n) != 0
@@ -85,7 +92,7 @@ def adam(
         copy: Receives the new parameters in its own dtype, (r, p).
         grad: The gradients, (r, p).
         rate: The learning rate of each run, (r,).
-        alive: Whether each run is updated, (r,). The others stay unchanged.
+        alive: Whether each run is updated, (r,). Runs that are not updated keep their state.
         step: The number of this update, counted from 1, as a tensor on the device.
         constants: The other constants of Adam.
     """

@@ -58,7 +58,7 @@ def _zero_border(Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, BP: tl.constexp
 
 
 def zero_border(images: Tensor, side: int, channels: int) -> Tensor:
-    """Set the border of blocked images to zero."""
+    """Set the border of blocked images to zero in place, and return the images."""
     count = images.shape[0] * images.shape[1]
     _zero_border[(count,)](images, side, channels, next_power_of_two(4 * (side + 2)), num_warps=4)
     return images
@@ -68,7 +68,10 @@ def zero_border(images: Tensor, side: int, channels: int) -> Tensor:
 def _to_blocked(
     X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Convert images to blocked images. Position p runs over blocks, then the rows of a block, then its columns."""
+    """Convert images with CR channels to blocked images with C channels.
+
+    Position p runs over blocks, then over the rows of a block, then over the columns of a block.
+    """
     q: tl.constexpr = h // 2 + 1
     n = tl.program_id(0).to(tl.int64)
     for s in range((4 * q * q + BP - 1) // BP):

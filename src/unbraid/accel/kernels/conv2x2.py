@@ -100,7 +100,8 @@ def _conv2x2_weight_gradient(
 ) -> None:  # fmt: skip
     """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p].
 
-    Each program computes one tile (TM, TN) of one of SPLIT parts of the sum.
+    X are the blocks of the input, and G are the output gradients. Each program computes one tile (TM, TN) of one of
+    SPLIT parts of the sum.
     """
     n = tl.program_id(1).to(tl.int64)
     nm: tl.constexpr = 4 * C // TM

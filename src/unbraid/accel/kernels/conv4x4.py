@@ -6,7 +6,8 @@ shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and colu
 An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
 values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). The rows of the output are
 divided into RS parts. Each program computes some columns of the output in one of these parts, row by row from top to
-bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
+bottom. It reads each strip once for two output rows, and keeps the weights on the chip. If CAT is True, the products of
+a strip with its two weight matrices are computed as one product.
 
 Neighbouring strips overlap, so each block is read twice. If the launch settings have GB > 1, a second kernel is used
 instead. It computes groups of GB neighbouring output pixels from GB + 1 blocks, each of which is read once.
@@ -23,7 +24,7 @@ from unbraid.accel.kernels.jit import block_count, divisor, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 from unbraid.accel.launch_candidates import Launch
 
-MIN_STRIP_CHANNELS = 16  # with fewer channels, one product computes all 16 elements of the kernel
+MIN_STRIP_CHANNELS = 16  # with fewer channels, one matrix product covers all 16 elements of the kernel
 
 
 @kernel
@@ -31,6 +32,10 @@ def _image_conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, XS: tl.tensor,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr,
 ) -> None:  # fmt: skip
+    """Compute a convolution of images with few channels.
+
+    XS is the stride between the images of two runs, which is 0 if all runs share the same images.
+    """
     n = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     g: tl.constexpr = h + 1
@@ -107,7 +112,10 @@ def _conv4x4(
 def _group_row(
     X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr, GB: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return the products of one row of blocks for four pixels of each group. Without GB == 4, the last two repeat."""
+    """Return the products of one row of blocks with the weights, for four output pixels of each group.
+
+    If GB is 2, a group has two pixels, and the last two products repeat the first two.
+    """
     x0 = tl.load(X, mask=live[:, None], other=0.0)
     x1 = tl.load(X + 4 * C, mask=live[:, None], other=0.0)
     x2 = tl.load(X + 8 * C, mask=live[:, None], other=0.0)
@@ -129,7 +137,7 @@ def _finish_pixel(
     Y: tl.tensor, to: tl.tensor, act: tl.tensor, product: tl.tensor, carry: tl.tensor, bias: tl.tensor, ok: tl.tensor,
     BM: tl.constexpr, M: tl.constexpr, BACK: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Store one output pixel of each group. Return its values and the part of the pixel below, each (BM, M)."""
+    """Store one output pixel of each group. Return its values and the first part of the pixel below, each (BM, M)."""
     below, here = tl.split(tl.reshape(product, (BM, M, 2)))
     acc = carry + here
     if BACK:
@@ -148,8 +156,8 @@ def _conv4x4_groups(
 ) -> None:  # fmt: skip
     """Compute groups of GB neighbouring output pixels, row by row. GB is 2 or 4.
 
-    Row s of the blocks completes row s - 1 of the output and begins row s. Both products of a block with the weights of
-    its two rows of the kernel are computed at once, with interleaved columns.
+    Row s of the blocks completes row s - 1 of the output and begins row s. The products of a block with the
+    upper and with the lower half of the kernel are computed as one product with interleaved columns.
     """
     n = tl.program_id(1).to(tl.int64)
     groups: tl.constexpr = h // GB

@@ -2,7 +2,8 @@
 
 A layer computes y = f(x W + b) with x (B, K), W (K, N) and a leaky ReLU f, whose negative slope is 0 for a ReLU and 1
 for no activation. K and N are padded sizes. `KX` is the number of columns that x really has, and `NG` is the number of
-columns that the gradient with respect to x W + b really has. The other columns are treated as zero.
+columns that the gradient with respect to x W + b really has. The other columns are treated as zero. `NY` is the number
+of columns of y that are stored, and `HALF` is True if products are in bfloat16.
 `unbraid.accel.kernels` explains the other names.
 """
 

@@ -57,7 +57,7 @@ def dense_adam(
         shape: The padded shape (K, N) of the weights.
         bias: The offset of the bias from the first weight.
         rate: The learning rate of each run, (r,).
-        alive: Whether each run is updated, (r,). The others stay unchanged.
+        alive: Whether each run is updated, (r,). Runs that are not updated keep their state.
         step: The number of this update, counted from 1, as a tensor on the device.
         constants: The other constants of Adam.
     """

@@ -16,7 +16,7 @@ from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
 COLUMNS = 16  # the number of columns of a matrix product
-OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # whether to return the output or a likelihood
+OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what to compute: the output of the layer, or one of two likelihoods
 
 
 @kernel
@@ -81,10 +81,11 @@ def _group_pixels(
     n: tl.tensor, b: tl.tensor, j: tl.tensor, live: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr,
     CR: tl.constexpr, NP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return where the pixels of the first row of groups of blocks are stored, and whether they exist, each (BM, NP).
+    """Return where the pixels of the first row of groups of blocks are stored, and whether they exist.
 
-    The offsets are those in blocked images and, without the row of a pixel, in plain images. Blocks at the border
-    have pixels that exist in blocked images only.
+    There are four results, each (BM, NP): the offsets in blocked images, the offsets in plain images, whether the
+    pixels exist in blocked images, and whether they exist in plain images. The offsets in plain images do not include
+    the row of a pixel. The border exists in blocked images only.
     """
     g: tl.constexpr = h + 1
     side: tl.constexpr = 2 * h
@@ -107,7 +108,8 @@ def _multiply_row(
 ) -> tl.tensor:  # fmt: skip
     """Multiply row i of the small pixels. Return the blocks of row i, which include `carry`, and the next `carry`.
 
-    The latter is the part of the blocks of row i + 1 that these pixels contribute.
+    The next `carry` is the part of the blocks of row i + 1 that these pixels contribute. The weights u0, v0 to u4, v4
+    are those of `load_group_weights` for d = 0 to 4.
     """
     below = tl.zeros(carry.shape, tl.float32)
     here, below = _add_pixel(G, b, i, j - 1, live, u0, v0, carry, below, h, M, PLAIN)
@@ -128,7 +130,8 @@ def _image_conv_transpose4x4(
 ) -> None:  # fmt: skip
     """Compute groups of GB neighbouring blocks, so that a product has NP columns for any number of channels.
 
-    Small pixel d - 1 of a group, counted from its first block, belongs to blocks d - 1 and d of the group.
+    Small pixel d - 1 of a group, counted from its first block, contributes to blocks d - 1 and d of the group. C is the
+    number of channels of blocked images, and CR is the number of channels of plain images.
     """
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1

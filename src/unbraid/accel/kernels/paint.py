@@ -139,7 +139,7 @@ def _blend(
 class Blend(NonDifferentiable):
     """Images (*k, 3, h, w) from layers (views, layers, h, w), indices (*k) and the colours of hues (hues, 3).
 
-    Layers and colours are int16.
+    Layers and colours are int16. The index of an image determines its view and the hues of floor, walls and object.
     """
 
     @staticmethod

@@ -77,7 +77,10 @@ class PartSums:
         self.jobs: list[tuple[Tensor, Tensor]] = []
 
     def add(self, parts: Tensor, out: Tensor) -> None:
-        """Add contiguous partial sums, and the place for their sum. All places must have the same stride of rows."""
+        """Register partial sums, which must be contiguous, and the tensor that receives their sum over parts.
+
+        All tensors that receive sums must have the same stride between rows.
+        """
         self.jobs.append((parts, out))
 
     def run(self) -> None:

@@ -5,11 +5,11 @@ With bad settings, a kernel can be nine times slower.
 `launch_settings` uses what `unbraid tune` found for this GPU and stored in the cache folder. For other layers and
 numbers of runs it uses the tables of this module.
 
-A convolution with stride 2 maps an image to one of half the side, and its transpose does the reverse. The two are
-called the large and the small image. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image, channels
-of the small image), and then by the largest number of runs trained together for which the settings are used. If more
-runs are trained together, the last settings are used. For dense layers, the padded numbers of inputs and outputs take
-the place of the channels. DEFAULT is used for kernels and channels that are not in these tables.
+A convolution with stride 2 maps an image to an image of half the side, and its transpose does the reverse. These images
+are called the large and the small image. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image,
+channels of the small image), and then by the largest number of runs trained together for which the settings are used.
+If more runs are trained together, the last settings are used. For dense layers, the padded numbers of inputs and
+outputs take the place of the channels. DEFAULT is used for kernels and channels that are not in these tables.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ TILES = ("BM", "BN", "BO", "BK", "TM", "TN")
 P = ParamSpec("P")
 R = TypeVar("R")
 _forced: dict[str, Launch] = {}  # settings that replace all others, by kernel
-_too_large: set[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = set()
-_last_lookup: list[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = []  # at most one element
+_too_large: set[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = set()  # settings that did not fit on the GPU
+_last_lookup: list[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = []  # the latest result, or nothing
 
 
 def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
@@ -285,7 +285,7 @@ def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) ->
 
 
 def package_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
-    """Return the settings of the tables of this module."""
+    """Return the settings of a kernel in the tables of this module (see `launch_settings`)."""
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
     by_runs = table.get((name, c, m))
     if by_runs is None:
@@ -313,7 +313,7 @@ def forced_settings(name: str, settings: Launch) -> Iterator[None]:
 
 
 def smaller_settings(settings: Launch) -> Launch:
-    """Return settings that need less shared memory, with fewer stages of the pipeline or a smaller tile.
+    """Return settings that need less shared memory: with fewer pipeline stages, without CAT, or with a smaller tile.
 
     Settings that cannot be made smaller are returned unchanged.
 
@@ -353,7 +353,7 @@ def fit_shared_memory(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _make_smaller(lookup: tuple[str, int, int, torch.dtype, tuple[Any, ...]]) -> bool:
-    """Record that settings do not fit on the GPU. Return False if there are no smaller ones."""
+    """Record that settings do not fit on the GPU. Return False if there are no smaller settings."""
     settings = dict(lookup[-1])
     if smaller_settings(settings) == settings:
         return False

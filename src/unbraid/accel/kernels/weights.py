@@ -142,7 +142,7 @@ def image_conv4x4_weight_gradient(
 
     Args:
         images: Blocked images of C channels, which are the inputs of an encoder. For a decoder, they are the
-            derivatives of the negative log-likelihood of each sample with respect to its output.
+            derivatives of the negative log-likelihood of each sample with respect to the output of the decoder.
         small: The output gradients of the first layer of an encoder, or the inputs of the last layer of a decoder.
         out: Tensor (r, 16 C M) that receives the weight gradient. Its rows may have any stride.
         h: The side of the small images.
