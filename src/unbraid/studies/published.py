@@ -79,7 +79,7 @@ def diffusion_settings(latents: int) -> list[Setting]:
 
 
 def diffusion2019() -> Iterator[PlannedRun]:
-    """Yield 120 runs of diffusion VAEs: 4 datasets x 2 spheres (dimensions 10 and 20) x 3 weights x 5 seeds.
+    """Yield 120 runs of diffusion VAEs: 4 datasets x 2 spheres (dimensions 10 and 20) x 3 values of beta x 5 seeds.
 
     The random walk has L = 5 steps. The capacity is annealed: it increases from the minimum possible KL divergence to
     15 nats over the first third of 300,000 steps. Pixels have a normal likelihood with identity covariance. The
