@@ -95,8 +95,8 @@ def vitae_stability() -> Iterator[PlannedRun]:
 
     The parametrisations are variants. The parameters of "affine" are the entries of a matrix (equation 1), those of
     "affine_decomposed" are rotation, shear, scales and shift (equation 2), and those of "affine_diffeomorphic" are the
-    unbounded entries of a matrix whose exponential is the affine map (equation 3). The strength of a run is its learning
-    rate, 1e-4 to 1e-1. Everything else is as in `vitae_mnist`. Runs at high learning rates are expected to diverge. The
+    unbounded entries of a matrix whose exponential is the map (equation 3). The strength of a run is its learning rate,
+    1e-4 to 1e-1. Everything else is as in `vitae_mnist`. Runs at high learning rates are expected to diverge. The
     analysis `stability` draws the figure.
 
     Deviations: the supplement does not give the number of seeds and epochs, so they are those of `vitae_mnist`.
