@@ -1,8 +1,8 @@
 """The time and cost of a study on several GPUs, projected from measured training rates.
 
 The projection repeats what the driver of a cluster does: in the order of the study, it gives each task to the GPU that
-is free first. Losses of nodes are not simulated. Their expected cost is added to each task, so the same arguments
-always give the same result.
+is free first. Losses of nodes are not simulated. The time that they are expected to cost is added to each task, so the
+same arguments always give the same result.
 """
 
 from __future__ import annotations

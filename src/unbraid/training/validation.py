@@ -36,7 +36,7 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
         fraction: The fraction of examples for validation, above 0 and below 1. Each part has at least two examples.
 
     Returns:
-        The training part and the validation part. Their labels do not form full grids, so pairs cannot be drawn.
+        The training part and the validation part. They are not treated as full grids, so pairs cannot be drawn.
 
     Raises:
         UserError: If the data have an option such as ``correlate`` or ``subset``, have random parts that change in each
