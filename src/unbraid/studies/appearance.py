@@ -36,7 +36,7 @@ PERSPECTIVE_FACTORS = (
     "orientation",
     "x",
     "y",
-)  # factors that describe position or pose, over all datasets of unbraid
+)  # in all datasets of unbraid, the factors that describe position or pose
 REVISION = "0.1.0"  # the version of unbraid that last changed the numbers of these scores
 MIN_EXAMPLES = 100  # with fewer examples, the separation is not reliable
 N_NEIGHBOUR_EXAMPLES = (
@@ -76,7 +76,7 @@ class AppearanceSettings:
         return torch.from_numpy(np.sort(order[: self.examples]))
 
     def split_factors(self, data: FactorData, rows: Int[Tensor, " n"]) -> tuple[Factors, Factors]:
-        """Return the factors of appearance and the factors of perspective, each as arrays of shape (n,) by name.
+        """Return two dictionaries, the factors of appearance and of perspective. Each maps names to arrays (n,).
 
         Continuous factors and the movements of moved images are returned as real numbers instead of bins.
         """
@@ -115,8 +115,9 @@ def evaluate_run(run: Run, learn: FactorData, test: FactorData, settings: Appear
     Returns:
         A dictionary with up to three entries. "bounds" contains the likelihood bounds and the number of parameters.
         "separation" contains how well each group of latents predicts each factor. It is present if the data have
-        factors of both appearance and perspective. "upright" contains the accuracy of a classification of decoded
-        appearances. It is present if the dataset has a test part and factors of appearance.
+        factors of both appearance and perspective. "upright" contains the accuracy with which decoded appearances
+        predict the first factor of appearance (see `appearance_accuracy`). It is present if the dataset has a test part
+        and factors of appearance.
     """
     rows = settings.choose_rows(test)
     bounds = likelihood_bounds(run, test, index=rows, samples=settings.samples, seed=settings.seed, quiet=True)
@@ -178,7 +179,8 @@ def appearance_table(
 ) -> list[dict[str, Any]]:
     """Evaluate the runs of a study and return one row per setting, in the order of the study.
 
-    The scores are stored in the folders of the runs, and the results table is rewritten to include them.
+    Runs have the same setting if they differ in the seed only. The scores are stored in the folders of the runs, and
+    the results table is rewritten to include them.
 
     Args:
         folder: The folder of the study, or any folder of runs with decoders.
@@ -189,8 +191,8 @@ def appearance_table(
 
     Returns:
         One row per setting, with the keys `data`, `method`, `label` and `runs` (the number of runs), and one key per
-        score. A score is a list with one value per seed. Its key is `bounds.elbo`, `bounds.iwae`, `separation.score`,
-        `separation.FACTOR.appearance` and so on.
+        score. A score is a list with one value per seed. Examples of its key are `bounds.elbo`, `bounds.iwae`,
+        `separation.score` and `separation.FACTOR.appearance`.
 
     Raises:
         UserError: If no run in the folder is fully trained.
@@ -227,7 +229,11 @@ def seeds_row(runs: Sequence[Run], scores: Mapping[str, Mapping[str, Values]]) -
 
 
 def table_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the columns of the printed table: means over seeds, with their range if there are several seeds."""
+    """Return the cells of each column of the printed table, by the title of the column.
+
+    Likelihood bounds, separation scores and accuracies are means over seeds, with the range if there are several seeds.
+    The columns of factors show means only (see `factor_cell`).
+    """
     titles = {key: title for key, title in TITLES.items() if any(key in row for row in rows)}
     whole = [key for row in rows for key in row if key.startswith("separation.") and key.endswith(".whole")]
     factors = dict.fromkeys(key.removeprefix("separation.").removesuffix(".whole") for key in whole)

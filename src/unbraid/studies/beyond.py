@@ -17,7 +17,7 @@ DIMENSIONS, SEEDS, STEPS, BATCH = 10, 5, 300_000, 64
 def supervision(method: str) -> str:
     """Return what a method learns from: "images", "pairs" of images, or "labels" (labels, or distances between them).
 
-    Methods are ranked within these classes. A method that is not listed learns from images.
+    Methods are ranked within these classes. A method that is in neither `PAIRS` nor `LABELS` learns from images.
 
     >>> supervision("beta_vae"), supervision("slow_vae"), supervision("semi_vae")
     ('images', 'pairs', 'labels')
@@ -43,11 +43,11 @@ def beyond2026() -> Iterator[PlannedRun]:
     that are added to the library become part of the study. A method that cannot be trained on a dataset is left out
     for this dataset, and a message gives the reason.
 
-    Limitations: Each method has only one strength (the value of its swept setting), which was not tuned. Methods differ
-    in their supervision: none, pairs of examples, or labels. A step of a method with pairs or several networks takes
-    longer than that of a VAE.
+    Limitations: Each method has only one strength (the value of its main hyperparameter), which was not tuned. Methods
+    differ in their supervision: none, pairs of examples, or labels. A step of a method with pairs or several networks
+    takes longer than that of a VAE.
 
     Reference: none; the study is our own. Networks, steps and batches are those of Locatello et al. (2019),
-    arXiv:1811.12359. The analyses `method_ranking` and `ranking_agreement` summarise it.
+    arXiv:1811.12359. The analyses `method_ranking` and `ranking_agreement` summarise the results.
     """
     yield from grid(DATASETS, default_settings(), SEEDS, steps=STEPS, batch=BATCH)

@@ -17,7 +17,7 @@ from unbraid.training.train import check_specs
 
 
 def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> list[PlannedRun]:
-    """Return the runs that can be trained, and warn about the others with the reason.
+    """Return the runs that can be trained. For the others, print warnings that give the reasons.
 
     Raise a UserError if no run can be trained. Its message is the first reason that was found.
     """

@@ -23,23 +23,23 @@ HFS_BETA = 4.0
 
 
 def family_steps(family: str) -> dict[str, int]:
-    """Return the number of steps of a family if it is not the default."""
+    """Return the field `steps` of `RunSpec` for a family of VAEs, or an empty dictionary to use the default."""
     return {"steps": FACTOR_VAE_STEPS} if family == "factor_vae" else {}
 
 
 def with_labels(family: str) -> SemiVAE:
-    """Return the method of a family with 100 labelled examples."""
+    """Return the semi-supervised method of a family of VAEs, with 100 labelled examples."""
     chosen: dict[str, Any] = {"family": family}
     return SemiVAE(regularisation=STRENGTHS[family], labels=LABELS, **chosen)
 
 
 def locatello2020_labels() -> Iterator[PlannedRun]:
-    """Yield 60 runs on dSprites: six VAEs, each without labels and with 100 labelled examples x 5 seeds.
+    """Yield 60 runs on dSprites: 6 VAEs x 2 (without labels, and with 100 labelled examples) x 5 seeds.
 
     Each method has the third of the six strengths of `locatello2019`. A supervised run differs from its unsupervised
     counterpart only in the supervised term, the cross-entropy of 100 labelled examples with weight 10. Runs have 10
-    latents and 300,000 steps with batches of 64, and FactorVAE has 150,000 steps, because the authors' code counts each
-    of its updates twice. The unsupervised runs are also runs of `locatello2019`.
+    latents and 300,000 steps with batches of 64. FactorVAE has only 150,000 steps, because the authors' code counts
+    each of its updates as two steps. The unsupervised runs are also runs of `locatello2019`.
 
     Deviations: The paper sweeps strengths, the weight of the supervised term and the number of labels. It uses some of
     the labels to select models, whereas here all labels are used for training and no model is selected.
@@ -56,14 +56,15 @@ def locatello2020_labels() -> Iterator[PlannedRun]:
 def roth2023() -> Iterator[PlannedRun]:
     """Yield 45 runs on dSprites with correlated positions: beta-VAE, beta-TCVAE and HFS x 3 strengths x 5 seeds.
 
-    In training, x and y are correlated with the spread 0.1. Metrics draw from the whole grid, where the factors are
-    independent. Beta-VAE and beta-TCVAE have beta 2, 4 and 8. HFS has beta 4 and the weights 10, 100 and 1,000. Each
-    run has 10 latents and 300,000 steps with batches of 64, at learning rate 1e-4.
+    In training, x and y are correlated with the spread 0.1 (the smaller the spread, the stronger the correlation).
+    Metrics draw from the whole grid, where the factors are independent. Beta-VAE and beta-TCVAE have beta 2, 4 and 8.
+    HFS has beta 4, and 10, 100 and 1,000 as gamma, the weight of the distance from a factorised support. Each run has
+    10 latents and 300,000 steps with batches of 64, at learning rate 1e-4.
 
     Deviations: The paper trains on eleven correlations of one or more pairs of factors and sweeps more strengths. It
     selects the best strength of each method.
-    Reference: Roth et al. (2023), arXiv:2210.07347. The correlation is the second of a single pair in the authors'
-    code for dSprites, and the strengths are some of those that the authors sweep.
+    Reference: Roth et al. (2023), arXiv:2210.07347. Among the correlations of a single pair of factors in the authors'
+    code for dSprites, this is the second. The strengths are some of those that the authors sweep.
     """
     settings = [
         *sweep(BetaVAE, "beta", BETAS),

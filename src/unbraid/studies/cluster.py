@@ -1,8 +1,8 @@
 """Running a study on a Ray cluster. Nodes train stacks, and the driver process writes the runs that they return.
 
 A Ray task is what one process would claim on a single machine (`study_tasks`): one stack, or on a GPU several small
-stacks that train at the same time. Each run of a task is an object of its own, so that the driver never has more than
-one run in memory.
+stacks that train at the same time. A task returns each run as a separate Ray object, so that the driver never has more
+than one run in memory.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SubmittedStack:
 
     Attributes:
         stack: The stack.
-        claim: The claim of the stack, which is released when it is closed.
-        runs: The Ray reference of each run that is returned, by the id of the run. It is empty if none is returned.
+        claim: The context that holds the claim of the stack. Closing the context releases the claim.
+        runs: Maps the id of each unfinished run to the Ray reference of its files. Empty if nodes write the runs.
     """
 
     stack: StudyStack
@@ -67,7 +67,7 @@ class ClusterStudy:
         settings: How to train and score.
         shared: Whether the nodes write to the output folder themselves. If so, tasks return no runs.
         progress: Shows the progress of the study.
-        submitted: Maps the first Ray reference of each unfinished task to what was submitted.
+        submitted: Maps the first Ray reference of each unfinished task to the stack that was submitted.
     """
 
     ray: Any
@@ -164,7 +164,7 @@ class ClusterStudy:
     def start_task(self, stack: StudyStack, unfinished: dict[str, RunSpec]) -> list[Any]:
         """Start the training of a stack on a node. Return the Ray reference of each unfinished run.
 
-        If the nodes write to the output folder themselves, there is one reference, of an empty result.
+        If the nodes write to the output folder themselves, there is only one reference, and its result is empty.
         """
         settings, train = self.settings, self.remote_functions["train"]
         if self.shared:
@@ -189,7 +189,7 @@ class ClusterStudy:
         self.progress.update(0, f"{len(self.node_resources())} nodes alive")
 
     def store_runs(self, references: dict[str, Any]) -> None:
-        """Write the runs of a finished task, one after another. The reference of a written run is removed."""
+        """Write the runs of a finished task one after another, and remove the reference of each written run."""
         for name in list(references):
             store_run(self.settings.out, name, self.result(references[name]))
             del references[name]

@@ -136,9 +136,10 @@ def train_stack(
 
 
 def train_stack_in_parts(*arguments: Any) -> list[RunFiles] | RunFiles:
-    """Train and score a stack as `train_stack` does, and return the files of each run as an object of its own.
+    """Train and score a stack as `train_stack` does, and return the files of each run as a separate object.
 
-    Ray expects a list of these objects, but not if there is only one. Without any, an empty dictionary is returned.
+    For several objects, Ray expects a list. For one object, it expects the object itself. If `train_stack` returns no
+    files, the result is an empty dictionary.
     """
     runs = list(train_stack(*arguments).values())
     return runs if len(runs) > 1 else runs[0] if runs else {}

@@ -21,7 +21,7 @@ def train_on_devices(
 ) -> None:
     """Train the runs of a study on several devices, with one process per device.
 
-    Each process trains a part of the runs, and all write to the folder of the study. Runs are not scored, because the
+    Each process trains a part of the runs and writes them to the folder of the study. Runs are not scored, because the
     caller scores all of them afterwards on all cores.
 
     Args:

@@ -23,21 +23,21 @@ WARM_UP_STEPS = 5  # steps before the measurement, in which kernels are compiled
 class Estimate:
     """The cost of all stacks of one dataset, method and number of steps. Speed and memory are measured on one stack.
 
-    On a GPU, small stacks train at the same time. Stacks of several methods that do so have one estimate, which is
-    measured on all of them at the same time.
+    On a GPU, small stacks train at the same time, even if their methods differ. These stacks share one estimate, which
+    is measured while all of them train.
 
     Attributes:
         data: The name of the dataset.
         method: The name of the method. The names of several methods that train at the same time are joined by " + ".
         runs: Number of runs.
         stacks: Number of stacks.
-        steps: Number of training steps of each run. If they differ, the largest.
+        steps: Number of training steps of each run. If runs differ, the largest number.
         rate: Training steps per second, summed over all runs that train at the same time.
         memory: Memory of the stacks that train at the same time, in bytes. On a GPU, this is the peak of the allocated
             memory. On a CPU, it is the size of the parameters, their gradients and the moments of the optimiser.
         concurrent: Number of stacks that train at the same time.
-        tasks: The number of runs, and of training steps summed over runs, of each set of stacks that train at the same
-            time, in the order of the study.
+        tasks: One pair for each set of stacks that train at the same time, in the order of the study: the number of its
+            runs, and the number of training steps summed over these runs.
     """
 
     data: str
@@ -62,7 +62,7 @@ def stacks_of(task: StudyStack) -> list[list[PlannedRun]]:
 
 
 def start_stacks(task: StudyStack) -> list[ActiveStack]:
-    """Load the stacks of a task, several of them on CUDA streams of their own."""
+    """Load the stacks of a task. If a task on a GPU has several stacks, each has its own CUDA stream."""
     stacks = stacks_of(task)
     streams = range(len(stacks)) if len(stacks) > 1 and task.data.device.type == "cuda" else [None] * len(stacks)
     return [
@@ -115,7 +115,7 @@ def method_names(task: StudyStack) -> str:
 
 
 def estimate_study(planned: Sequence[PlannedRun], settings: StudySettings) -> list[Estimate]:
-    """Return one estimate for each combination of dataset, methods and steps, measured on one set of its stacks."""
+    """Return one estimate for each combination of dataset, methods and number of steps, measured on one task each."""
     kinds: dict[tuple[str, str, int], list[StudyStack]] = {}
     for task in study_tasks(planned, settings):
         steps = max(run.spec.steps for run in task.runs)
@@ -124,7 +124,7 @@ def estimate_study(planned: Sequence[PlannedRun], settings: StudySettings) -> li
 
 
 def estimate_kind(tasks: Sequence[StudyStack], data: str, method: str, steps: int) -> Estimate:
-    """Return the estimate of tasks with the same dataset, methods and number of steps, measured on the first."""
+    """Return the estimate of tasks with the same dataset, methods and number of steps, measured on the first task."""
     rate, memory = measure_task(tasks[0])
     sizes = tuple((len(task.runs), sum(run.spec.steps for run in task.runs)) for task in tasks)
     stacks = [len(stacks_of(task)) for task in tasks]

@@ -1,7 +1,7 @@
 """Metrics that a study computes after training: information and gaps per factor, active latents, and the UDR.
 
-They are computed for groups of runs that differ in the seed only. Each run of a group encodes the same examples, and
-encodes them only once.
+The UDR is the unsupervised disentanglement ranking (see `unbraid.scoring.selection`). The metrics are computed for
+groups of runs that differ in the seed only. Each run of a group encodes the same examples, and encodes them only once.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes
 
 @dataclass
 class StudyProgress:
-    """Shows the progress of a study: the number of finished runs, and the number of steps over all runs."""
+    """Shows the progress of a study: the number of finished runs, and the number of steps summed over all runs."""
 
     report: ProgressCallback
     runs: int
@@ -33,7 +33,7 @@ class StudyProgress:
     steps_done: int = 0
 
     def update(self, done: float, note: str = "") -> None:
-        """Show the number of steps done in the current stack, summed over its runs, and a note."""
+        """Show the total number of steps, and a note. `done` is the number of steps of the current stack's runs."""
         self.report(self.steps_done + done, ", ".join([f"{self.runs_done} of {self.runs} runs done", note]))
 
     def finish_stack(self, stack: StudyStack) -> None:
@@ -97,7 +97,7 @@ def try_train_stack(
 
 
 def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> None:
-    """Write the positions of the runs in the sweep, and the protocol of the scores, to `study.json`."""
+    """Add the positions of the runs in the study to `study.json`, which also contains the protocol of the scores."""
     with lock(settings.out / ".places.lock"):
         positions = read_sweep_positions(settings.out)
         new = {run.spec.id: run.position() for run in runs}

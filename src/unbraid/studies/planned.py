@@ -61,7 +61,7 @@ class PlannedRun:
 
 
 def runs_by_dataset(planned: Iterable[PlannedRun]) -> Iterator[tuple[str, Iterator[PlannedRun]]]:
-    """Group consecutive runs of a study, in its order, by the names of their datasets."""
+    """Sort runs by their index in the study, and yield the name of each dataset with its consecutive runs."""
     return groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data)
 
 

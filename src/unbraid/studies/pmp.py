@@ -48,7 +48,7 @@ def steps_of_epochs(epochs: int, examples: int, per_step: int) -> int:
 
 
 def pmp_settings(data: str) -> list[Setting]:
-    """Return the settings of Ada-GVAE, of PMP, and of PMP without one of its terms, for a dataset of `EXAMPLES`."""
+    """Return the settings of Ada-GVAE, of PMP, and of PMP without one of its terms, for a dataset in `EXAMPLES`."""
     steps = steps_of_epochs(EPOCHS, EXAMPLES[data], PAIRS)
     likelihood = "bernoulli" if data == "dsprites" else "gaussian"
     spec: dict[str, Any] = {"net": "fumero", "likelihood": likelihood, "steps": steps, "batch": 2 * PAIRS}

@@ -1,7 +1,8 @@
 """The time and cost of a study on several GPUs, projected from measured training rates.
 
-The projection repeats what the driver of a cluster does: it gives the tasks, in the order of the study, to the GPU that
-is free first. Losses of nodes are counted by their expected cost, so the same arguments always give the same result.
+The projection repeats what the driver of a cluster does: in the order of the study, it gives each task to the GPU that
+is free first. Losses of nodes are not simulated. The time that they are expected to cost is added to each task, so the
+same arguments always give the same result.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ class Assumptions:
     """What a projection assumes.
 
     Attributes:
-        price: The price of one GPU for one hour. All GPUs are paid from the start until the last task ends.
+        price: The price of one GPU for one hour, in any currency. All GPUs are paid for until the last task ends.
         start_seconds: Time from the start of a node until it can train: the machine, Ray, and the import of libraries.
         compile_seconds: Time in which a new node compiles the kernels of all stacks.
         data_seconds: Time in which a new node makes or reads all datasets of the study.
         checkpoint_share: The fraction of the time of training that is spent on checkpoints.
         checkpoint_seconds: Time between two checkpoints.
-        losses_per_hour: Expected number of losses of each GPU per hour. A lost node is replaced at once by a new node,
-            which starts, compiles and makes the data again.
+        losses_per_hour: Expected number of times per hour that the node of a GPU is lost. A new node replaces it at
+            once, and has to start, compile and make the data again.
         shared: Whether checkpoints survive the loss of a node, as in a shared folder. Otherwise its task starts again.
         scoring_seconds: Processor time of scoring one run.
-        scoring_cores: Number of cores for each GPU that score runs.
+        scoring_cores: Number of cores per GPU that score runs.
         scoring_hidden: Whether a GPU trains the next task while the cores score. Otherwise it waits.
     """
 
@@ -107,7 +108,8 @@ class Projection:
         busy: The fraction of the paid GPU-hours that is spent on training, without starts, checkpoints, losses,
             scoring and waiting.
         cost: The price of all GPUs until the last task ends.
-        longest_hours: The time of the longest task. More GPUs cannot make the study shorter than this and one start.
+        longest_hours: The time of the longest task. Even with more GPUs, the study takes at least this time plus the
+            time until a node can train.
     """
 
     gpus: int
@@ -126,11 +128,12 @@ def task_seconds(task: Task, assumptions: Assumptions) -> float:
 
 
 def with_losses(seconds: float, assumptions: Assumptions) -> float:
-    r"""Return the expected time of work that a lost node interrupts.
+    r"""Return the expected time of work on a node that may be lost, including the work that is repeated after a loss.
 
-    Work that must be done without a loss takes :math:`(e^{\lambda t} - 1)(1 / \lambda + r)` on average, where
-    :math:`\lambda` is the rate of losses, :math:`t` the length of the work and :math:`r` the time of a new start. With
-    a shared folder, t is the time between two checkpoints. Otherwise it is the whole task.
+    If work starts again after each loss, it takes :math:`(e^{\lambda t} - 1)(1 / \lambda + r)` on average, where
+    :math:`\lambda` is the rate of losses, :math:`t` the time of the work without a loss and :math:`r` the time until a
+    new node can train. With a shared folder, work starts again at the last checkpoint, so the formula is applied to
+    each interval between checkpoints. Otherwise it is applied to the whole task.
     """
     rate = assumptions.losses_per_hour / HOUR
     if rate == 0 or seconds == 0:

@@ -79,13 +79,13 @@ def diffusion_settings(latents: int) -> list[Setting]:
 
 
 def diffusion2019() -> Iterator[PlannedRun]:
-    """Yield 120 runs of diffusion VAEs: 4 datasets x 2 spheres (dimensions 10 and 20) x 3 weights x 5 seeds.
+    """Yield 120 runs of diffusion VAEs: 4 datasets x 2 spheres (dimensions 10 and 20) x 3 values of beta x 5 seeds.
 
     The random walk has L = 5 steps. The capacity is annealed: it increases from the minimum possible KL divergence to
     15 nats over the first third of 300,000 steps. Pixels have a normal likelihood with identity covariance. The
     dimensions are variants with the names "d = 10" and "d = 20". The datasets are those of the challenge (MPI3D), whose
-    files must be downloaded, and Cars3D, the example in the report (see the reference). The report gives the duration
-    of the annealing in epochs, but not the length of an epoch.
+    files must be downloaded, and Cars3D, the example in the report (see the reference). The duration of the annealing
+    in steps is our choice, because the report gives it in epochs without the length of an epoch.
 
     Deviations: the encoder of the report is a multilayer perceptron of unknown size, and here it is the network of
     `locatello2019`. A step of the random walk has the scale sqrt(t / L), where t is the diffusion time, whereas the

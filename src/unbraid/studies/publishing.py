@@ -159,7 +159,7 @@ def _list_files(folder: Path) -> Iterator[str]:
 
 
 def _copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy the files that exist from one folder to another."""
+    """Copy the files called `names` from one folder to another. Files that do not exist are skipped."""
     make_folder(target)
     for name in names:
         if (source / name).exists():

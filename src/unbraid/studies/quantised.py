@@ -25,9 +25,9 @@ def hsu2024() -> Iterator[PlannedRun]:
     code for Shapes3D. The other settings are the defaults of the methods, which are those of the papers.
 
     Deviations: The images are those that unbraid renders (`shapes3d_rendered`). The networks are those of
-    `locatello2019`, whereas the authors use residual networks, and for QLAE a decoder with style layers. Each element
-    of a gradient has no limit, whereas the authors limit it to 1 (see `QLAE`). The published table has AE + ICA, but
-    its settings are not known, so it is trained as AE.
+    `locatello2019`, whereas the authors use residual networks, and for QLAE a decoder with style layers. Gradients are
+    not clipped, whereas the authors clip each element to an absolute value of 1 (see `QLAE`). The published table
+    includes AE + ICA without its settings, so it is trained like AE.
     Reference: Hsu et al. (2023), arXiv:2305.18378, and Hsu et al. (2024), arXiv:2404.10282. Steps, batches and weights
     are those of the authors' code.
     """

@@ -28,7 +28,7 @@ class Reduction:
         scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied
             by its square root, but at least 2 seeds and 100 steps remain.
         data: Datasets that replace the study's datasets, in order. Datasets that are not replaced are dropped.
-        learning_rate: Learning rate of all runs. None keeps the study's value. Shorter runs may need a higher one.
+        learning_rate: Learning rate of all runs. None keeps the study's value. Shorter runs may need a higher rate.
     """
 
     only: Only = None

@@ -28,7 +28,7 @@ class StudySettings:
         device: "cpu" or "cuda".
         precision: The precision of all runs. None chooses the fastest on the device.
         metrics: Metrics that are computed for each run separately. None computes every metric of single
-            runs, also those that are not in `STUDY_METRICS`.
+            runs, including those that are not in `STUDY_METRICS`.
         protocol: How metrics sample rows.
         jobs: Number of processes that compute metrics. None uses all cores.
         scored: Whether runs are scored at all.

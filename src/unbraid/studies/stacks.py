@@ -39,7 +39,7 @@ class StudyStack:
 
 
 def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
-    """Yield the stacks of a study, ordered by dataset. They are the stacks that `train` would form of the same runs."""
+    """Yield the stacks of a study, ordered by dataset. `train` would form the same stacks from these runs."""
     for name, group in runs_by_dataset(planned):
         data = load_data(name, settings.device)
         runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
@@ -51,15 +51,15 @@ def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iter
 
 
 def study_tasks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
-    """Yield the tasks of a study: what one process claims and trains. On a GPU, a task may be several small stacks."""
+    """Yield the tasks of a study. One process claims and trains a task: a stack, or on a GPU several small stacks."""
     return merge_small_stacks(study_stacks(planned, settings), settings.device)
 
 
 def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:
     """Return the fields of a spec that depend on the data, the device and the settings of the study.
 
-    These are the precision, the likelihood if the user chose one, and the network and the likelihood if the data are
-    vectors and the network is only for images.
+    The precision is always one of these fields. If the data are vectors and the network is only for images, the default
+    network and likelihood for vectors replace those of the run. A likelihood in the settings takes precedence.
     """
     defaults = RunDefaults.choose(data)
     fields = {"precision": settings.precision or defaults.precision}
@@ -83,7 +83,7 @@ def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[St
 
 @contextmanager
 def claim_stack(out: Path, stack: StudyStack) -> Iterator[bool]:
-    """Try to claim a stack in the folder `out`. The context value is False if another process has claimed it."""
+    """Try to claim a stack with a lock in the folder `out`. The context value is False if another process has it."""
     folder = out / ".claims"
     make_folder(folder)
     with try_lock(folder / f"{stack.name}.lock") as claimed:

@@ -48,8 +48,8 @@ def vitae_mnist() -> Iterator[PlannedRun]:
 
     VITAE uses affine flows. Pixels have Bernoulli likelihoods. Each run is trained for 2,000 epochs with batches of
     512, by Adam at learning rate 1e-4. The KL term is multiplied by a number that rises from 0 to 1 over the first half
-    of the training. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is moved by a fixed
-    amount, whereas the authors' code moves it by a new amount each time.
+    of the training. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit has one rotation and
+    shift for the whole training, whereas the authors' code draws new ones each time.
 
     Deviations in all VITAE studies: The strengths are our choice (see `vitae_settings`).
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2 and table 1.
@@ -93,10 +93,11 @@ def vitae_celeba() -> Iterator[PlannedRun]:
 def vitae_stability() -> Iterator[PlannedRun]:
     """Yield 60 runs of C-VITAE on moved digits: 3 parametrisations of affine maps x 4 learning rates x 5 seeds.
 
-    The parametrisations are variants: "affine" has the entries of a matrix (equation 1), "affine_decomposed" has
-    rotation, shear, scales and shift (equation 2), and "affine_diffeomorphic" has the matrix exponential of unbounded
-    parameters (equation 3). The strength of a run is its learning rate, 1e-4 to 1e-1. Everything else is as in
-    `vitae_mnist`. Runs at high learning rates are expected to diverge. The analysis `stability` draws the figure.
+    The parametrisations are variants. The parameters of "affine" are the entries of a matrix (equation 1), those of
+    "affine_decomposed" are rotation, shear, scales and shift (equation 2), and those of "affine_diffeomorphic" are the
+    unbounded entries of a matrix whose exponential is the map (equation 3). The strength of a run is its learning rate,
+    1e-4 to 1e-1. Everything else is as in `vitae_mnist`. Runs at high learning rates are expected to diverge. The
+    analysis `stability` draws the figure.
 
     Deviations: the supplement does not give the number of seeds and epochs, so they are those of `vitae_mnist`.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 3 and figure 1.

@@ -29,7 +29,7 @@ from unbraid.training.validation import Validate
 def rounding_depends_on_stack(device: torch.device) -> bool:
     """Return whether the last bits of a run depend on the number of runs in its stack.
 
-    On a GPU, launch settings and the order of sums depend on it. On a CPU, the runs are computed one by one.
+    On a GPU, launch settings and the order of sums depend on this number. On a CPU, runs are computed one by one.
     """
     return device.type == "cuda"
 
@@ -43,14 +43,14 @@ class RunInTraining:
         folder: The folder of the run, or None if it is not stored.
         step: The number of training steps taken so far.
         log: The lines of the log so far.
-        divergence: Where the run became non-finite, or None.
+        divergence: The step and the term at which the run became non-finite, or None.
         trained: Whether the run is finished, that is, complete or diverged.
         state: The state to resume from, or None to use the checkpoint in the folder.
         on_log: Function that is called whenever the log is written to the folder.
         on_record: Function of the user that is called with each new line of the log.
         validate: Function that computes the losses on held-out examples, or None if there are none.
-        stack: Ids of the runs of the stack in which the training was started on a GPU, or None.
-        idle: Whether this is not a run but a row without one, which keeps the size of a stack that is resumed.
+        stack: Ids of all runs of the stack in which this run was started on a GPU, or None if there is no such record.
+        idle: Whether this is an unused row instead of a run. With idle rows, a resumed stack keeps its original size.
     """
 
     spec: RunSpec
@@ -81,7 +81,7 @@ class RunInTraining:
 
         An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
         have changed since it was started. In that case, raise a UserError. If `retrain` is true, delete the run and
-        create it again instead. `gpu` is the provenance of a new run on a GPU.
+        create it again instead. `gpu` names the GPU and the source of its launch settings. It is stored with a new run.
         """
         sources = own_sources(spec, builder)
         folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data, gpu=gpu)
@@ -140,7 +140,7 @@ class ActiveStack:
 
     @property
     def members(self) -> list[tuple[int, RunInTraining]]:
-        """The runs with their rows, without idle rows."""
+        """The runs of the stack, each with the index of its row. Idle rows are left out."""
         return [(i, run) for i, run in enumerate(self.runs) if not run.idle]
 
     def on_stream(self) -> AbstractContextManager[None]:

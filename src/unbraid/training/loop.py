@@ -29,7 +29,7 @@ from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports
-MAX_CHECKPOINT_FRACTION = 0.02  # of the running time that is spent on writing checkpoints
+MAX_CHECKPOINT_FRACTION = 0.02  # maximum fraction of the running time that is spent on writing checkpoints
 
 
 @dataclass
@@ -117,7 +117,7 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
 
 
 def record_stack(runs: list[RunInTraining]) -> None:
-    """Record the runs of a stack in their folders. If there are idle rows, the record exists already."""
+    """Write the list of the runs of a stack to the folder of each run. With idle rows, this list exists already."""
     if not any(run.idle for run in runs):
         for run in runs:
             run.stack = [other.spec.id for other in runs]

@@ -4,7 +4,7 @@
 for the network. With bf16, the runs of a stack with such a network are computed one after another, with ordinary
 convolutions, on a few CUDA streams (queues of GPU work that can overlap). The work of all runs is captured in the CUDA
 graph of the step. With fp32 and tf32, such networks are computed with `vmap`, because the loop was less than 1.5 times
-as fast.
+as fast as `vmap`.
 `benchmarks/bench_own_network.py` compares the speed with an ordinary PyTorch loop.
 """
 
@@ -23,7 +23,7 @@ from unbraid.nets.vae import VAENet
 from unbraid.runs.spec import RunSpec
 
 STREAMS = 4
-FIRST_STREAM = 1000  # index of the first stream of a stack; smaller indices are those of whole stacks
+FIRST_STREAM = 1000  # first index of the streams for single runs; smaller indices are streams for whole stacks
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -46,13 +46,13 @@ def reduce_precision(net: VAENet, device: torch.device) -> None:
 
 
 def _autocast(forward: Callable[[Tensor], Tensor], device: str, x: Tensor) -> Tensor:
-    """Call a network in bfloat16. Weights are converted in each call, because a CUDA graph must do so in each step."""
+    """Call a network in bfloat16. Converted weights are not cached, because a CUDA graph must convert in each step."""
     with torch.autocast(device, torch.bfloat16, cache_enabled=False):
         return forward(x).float()
 
 
 class Streams:
-    """The streams on which the runs of a stack are computed. On a CPU, they do nothing."""
+    """The CUDA streams on which the runs of a stack are computed. On a CPU, there are none, and methods do nothing."""
 
     def __init__(self, device: torch.device, stream_index: int) -> None:
         first = FIRST_STREAM + STREAMS * stream_index

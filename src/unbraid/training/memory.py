@@ -45,7 +45,7 @@ def physical_memory(device: torch.device) -> float:
 
 
 def max_runs_in_memory(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
-    """Return the number of runs of a spec that fit into the free memory of the GPU, at most `wanted`.
+    """Return the number of runs of a spec that fit into the free memory of the GPU, at most `wanted` and `MAX_RUNS`.
 
     The memory per run is measured as the peak memory of one training step of a small stack.
     """

@@ -47,7 +47,7 @@ class Layout:
         return torch.cat([values[name].detach().reshape(-1) for name in self.shapes])
 
     def unflatten(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
-        """Return the parameters of one row as views, by name. The gradient of this split is a single concatenation."""
+        """Return the parameters of one row as views, by name. The backward pass of this split is one concatenation."""
         parts = row.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
@@ -76,6 +76,7 @@ class Segment:
 
 
 Constants = tuple[tuple[float, ...], float, float, float, bool]
+"""The learning rate of each run, beta1, beta2, epsilon, and whether weight decay and gradient clipping apply."""
 
 
 def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
@@ -132,7 +133,7 @@ class Storage:
         likelihood: str,
         exact: Sequence[str] = (),
     ) -> Storage:
-        """Replace the children of `net` for which GPU kernels exist by modules that call them, and return the storage.
+        """Replace children of `net` by modules that call GPU kernels, where these exist, and return the storage.
 
         A child is replaced only if all its parameters have the same constants of Adam and epsilon is positive. With an
         epsilon of 0, the padding would be divided by 0, because its moments are 0. Children in `exact` are not
@@ -160,7 +161,7 @@ class Storage:
         return cls(layout, torch.cat(positions), adams, copied)
 
     def to_storage_order(self, rows: Sequence[Tensor]) -> Tensor:
-        """Convert rows (p) in checkpoint order to one matrix (r, stored p) in storage order."""
+        """Convert r rows of p elements in checkpoint order to one matrix (r, stored elements) in storage order."""
         stacked = torch.stack(list(rows))
         if self.positions is None:
             return stacked

@@ -168,7 +168,8 @@ def groups_in_key_order(items: Iterable[Item], spec_of: Callable[[Item], RunSpec
 def stack_size(spec: RunSpec, count: int, data: FactorData, builder: PairBuilder) -> int:
     """Return the number of runs per stack for `count` runs with the same stack key.
 
-    On a GPU, the stacks have nearly equal sizes. The type mps is planned as a CPU, because its memory is not measured.
+    On a GPU, the stacks have nearly equal sizes. Devices of type mps are treated like a CPU, because their memory is
+    not measured.
     """
     max_runs = max_runs_in_stack(spec, data, builder, count)
     return ceil(count / ceil(count / max_runs)) if rounding_depends_on_stack(data.device) else max_runs
@@ -177,8 +178,8 @@ def stack_size(spec: RunSpec, count: int, data: FactorData, builder: PairBuilder
 def started_stacks(runs: list[RunInTraining]) -> list[list[RunInTraining]]:
     """Return the untrained runs of each stack that was started before, in the order of its rows.
 
-    A run without a record belongs to the stack of another run that lists it. The process may have been killed while the
-    records were written.
+    A run has no record of its stack if the process was killed before it wrote the record. Such a run belongs to the
+    stack in the record of another run that lists it.
     """
     recorded = [run.stack for run in runs if run.stack is not None and not run.trained]
     listed = {name: stack for stack in recorded for name in stack}
@@ -191,9 +192,10 @@ def started_stacks(runs: list[RunInTraining]) -> list[list[RunInTraining]]:
 
 
 def started_size(runs: list[RunInTraining], started: list[list[RunInTraining]]) -> int | None:
-    """Return the size of stacks that the interrupted command used, or None if it cannot be inferred.
+    """Return the number of runs per stack that the interrupted command used, or None if it cannot be inferred.
 
-    It can be inferred if a stack that was started is one of the stacks into which all runs are split by its size.
+    It is the size of a started stack, provided that a division of all runs into stacks of this size gives the same
+    stack again.
     """
     ids = [run.spec.id for run in runs]
     for stack in started:
@@ -233,7 +235,9 @@ def train_or_split_group(group: StackGroup, data: FactorData, builder: PairBuild
 
 
 def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
-    """Return one group per stack, or two groups with the halves of a single stack. Idle rows are left out.
+    """Return smaller groups for the runs of a group that does not fit into memory.
+
+    Several stacks become one group each. A single stack loses its idle rows, or is divided into halves if it has none.
 
     Raises:
         UserError: If the group is a single run.

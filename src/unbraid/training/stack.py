@@ -46,7 +46,10 @@ def thread_pool(n: int) -> ThreadPoolExecutor:
 
 
 class ObjectiveModule(nn.Module):
-    """A network whose forward pass computes the objective. `functional_call` can therefore replace its parameters."""
+    """A module whose forward pass computes the objective of a network.
+
+    `functional_call` needs such a module to replace the parameters of the network.
+    """
 
     def __init__(self, net: VAENet, factorised_support: float = 0.0) -> None:
         super().__init__()
@@ -88,9 +91,9 @@ class Stack:
 
     On a CPU, the runs are computed one after another with ordinary operations. On other devices, `vmap` computes all
     runs at once. On a GPU with Triton, networks for which kernels exist are replaced by fused ones (see
-    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph. A user's own
-    convolutional networks for which no kernels exist are computed one run after another inside this graph (see
-    `unbraid.training.looped`).
+    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph. With bf16, a
+    user's own convolutional networks for which no kernels exist are computed one run after another inside this graph
+    (see `unbraid.training.looped`).
 
     Args:
         specs: The specs, whose `stack_key` must be equal.
@@ -101,7 +104,7 @@ class Stack:
         threads: The number of CPU threads that compute different runs. Only used if not `vmapped`.
         fused: Whether to use kernels. By default, they are used if the device supports them.
         looped: Whether to compute one run after another where `vmapped` would compute all runs at once. By default,
-            this is done on a GPU for a user's own convolutional networks for which no kernels exist.
+            this is done on a GPU with bf16 for a user's own convolutional networks for which no kernels exist.
         stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
             different streams.
     """
@@ -239,8 +242,8 @@ class Stack:
     def _differentiate_member(self, i: int, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the terms of member `i` and its gradients by parameter name, and update its buffers.
 
-        Parameters and buffers are copied, because libraries on a GPU read aligned memory, and a part of a row may start
-        anywhere.
+        Parameters and buffers are copied, because GPU libraries need aligned memory, and a parameter may start anywhere
+        in a row.
         """
         columns = self.storage.layout.columns(self.rows)
         leaves = {name: part[i].detach().clone().requires_grad_() for name, part in columns.items()}
@@ -349,7 +352,7 @@ class Stack:
         self.alive.logical_and_(finite)
 
     def _allocate_terms(self, values: Tensor) -> None:
-        """Allocate the sums for the log and the terms of the last step when their number is known."""
+        """Allocate the sums for the log and the terms of the last step, once the number of terms is known."""
         if self.total.shape != values.shape:
             self.total = values.new_zeros(values.shape)
         if self.last.shape != values.shape:
@@ -424,7 +427,7 @@ class Stack:
         self.device_step.fill_(step)
 
     def stop(self, members: Sequence[int]) -> None:
-        """Update the rows of these members no more, as if they had diverged."""
+        """Stop updating the rows of these members, as if they had diverged."""
         for i in members:
             self.alive[i] = False
 

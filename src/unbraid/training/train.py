@@ -102,7 +102,7 @@ class RunDefaults:
 
 
 def default_net(data: FactorData) -> str:
-    """Return the name of the default network for images, for meshes or for other vectors, whichever the data are."""
+    """Return the name of the default network: one for images, one for meshes, and one for all other vectors."""
     if len(data.shape) == 3:
         return "locatello"
     return "pointnet" if isinstance(data, Meshes) else "mlp"
@@ -162,8 +162,8 @@ def train(
         weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
         orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives with respect to
-            two latents. The class `unbraid.methods.DecoderPenalties` has the equations of this penalty and of the next
-            two. All three need a method with a decoder.
+            different latents. The class `unbraid.methods.DecoderPenalties` has the equations of this penalty and of the
+            next two. All three need a method with a decoder.
         sparse_jacobian: The weight of the L1 penalty on the decoder's derivatives with respect to the latents.
         hessian_penalty: The weight of the penalty on the decoder's mixed second derivatives.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
@@ -383,9 +383,9 @@ def long_training_advice(out: Path | None) -> str:
 
 
 def update_logs(in_training: list[RunInTraining], runs: dict[str, Run], log: str) -> None:
-    """Write the logs of trained runs for the program `log`, such as "tensorboard", and set the function that does this.
+    """Write the logs of trained runs for the program `log`, such as "tensorboard".
 
-    The logs of the other runs are written during training, by the same function.
+    The other runs are set to call the same function whenever their logs are written during training.
     """
     update = UPDATES[log]
     for run in in_training:

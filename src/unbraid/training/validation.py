@@ -25,6 +25,7 @@ from unbraid.runs.spec import RunSpec
 
 MAX_BYTES = 2 * 1024**3  # limit for the total size of the examples, which are copied
 Validate = Callable[[dict[str, Tensor], int], dict[str, float]]
+"""A function from the weights of a run and a step to the loss and its terms on the held-out examples, by name."""
 
 
 def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
@@ -35,7 +36,7 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
         fraction: The fraction of examples for validation, above 0 and below 1. Each part has at least two examples.
 
     Returns:
-        The training part and the validation part. They are not treated as grids of factors.
+        The training part and the validation part. They are not treated as full grids, so pairs cannot be drawn.
 
     Raises:
         UserError: If the data have an option such as ``correlate`` or ``subset``, have random parts that change in each

@@ -40,7 +40,8 @@ class Dense:
 class Product(NamedTuple):
     """The factors of the parameter gradients of a dense layer.
 
-    The gradient is x^T g for the weights, and the sum of g over the batch for the bias.
+    Here x is the input of the layer, and g is the gradient with respect to the input of its activation. The gradient is
+    x^T g for the weights, and the sum of g over the batch for the bias.
     """
 
     layer: Dense
@@ -160,5 +161,11 @@ def backward(
 
 
 def through_activation(layer: Dense, y: Tensor, g: Tensor) -> Tensor:
-    """Return the gradient with respect to the input of a layer's activation, given that with respect to its output."""
+    """Return the gradient with respect to the input of a layer's activation.
+
+    Args:
+        layer: The layer.
+        y: The output of its activation.
+        g: The gradient with respect to `y`.
+    """
     return g if layer.slope == 1 else torch.where(y <= 0, layer.slope * g, g)

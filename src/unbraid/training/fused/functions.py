@@ -94,9 +94,9 @@ def convolutions_backward(
 ) -> Tensor:
     """Return the gradient at the first convolution, given the gradient `g` at the last one.
 
-    Both are gradients with respect to the input of the ReLU. The gradients with respect to the parameters are written
-    to `out`, except for the weights of the first convolution and the bias of the last one. Some of these gradients are
-    computed only when `sums` is run.
+    Both are gradients with respect to the output of a convolution before its ReLU. The gradients with respect to the
+    parameters are written to `out`, except for the weights of the first convolution and the bias of the last one. Some
+    of these gradients are computed only when `sums` is run.
     """
     for i in range(len(layers) - 1, 0, -1):
         layer, x = layers[i], images[i]

@@ -39,7 +39,7 @@ def single_run_function(stacked: type[Function]) -> Callable[..., Tensor]:
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-            if in_dims[0] is None:  # a `vmap` inside the objective, for example over samples
+            if in_dims[0] is None:  # not over runs, but a `vmap` inside the objective, for example over samples
                 examples = [
                     _merge_with_batch(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)
                 ]

@@ -14,9 +14,9 @@ from unbraid.accel.layers import Conv, ConvTranspose
 from unbraid.training.fused.dense import Dense, dense_layers, is_plain_layer, pack_dense
 from unbraid.training.fused.packing import Packing, Slot, arrange_2x2, arrange_4x4, arrange_vector
 
-STORED_CHANNELS = {1: 1, 3: 4}  # from the channels of an image to those of its blocked version
-WIDTHS = (32, 64)  # numbers of channels between layers
-SIDES = (32, 64, 128, 256)  # sides of images in pixels
+STORED_CHANNELS = {1: 1, 3: 4}  # number of channels of an image: number of channels of its blocked version
+WIDTHS = (32, 64)  # supported numbers of channels between layers
+SIDES = (32, 64, 128, 256)  # supported sides of images in pixels
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
 def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """Return the plan of a decoder, or None if no kernels exist for it.
 
-    Kernels exist for dense layers, followed by an `Unflatten` and stride-2 transposed convolutions with ReLUs.
+    Kernels exist for dense layers with a final ReLU, followed by an `Unflatten` and stride-2 transposed convolutions
+    with ReLUs between them.
     """
     modules = list(net) if type(net) is nn.Sequential else []
     cut = next((i for i, module in enumerate(modules) if isinstance(module, nn.Unflatten)), 0)
@@ -150,6 +151,6 @@ def _has_kernels(shape: tuple[int, ...], convs: list[Conv] | list[ConvTranspose]
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return the same shape, typed as three numbers."""
+    """Return a shape of three numbers unchanged, with the type that `Plan` needs."""
     channels, height, width = shape
     return channels, height, width

@@ -121,8 +121,8 @@ def arrange_matrix(
 ) -> Callable[[Tensor], Tensor]:
     """Return a function that arranges a dense weight (out, in) as (in, out), padded to (inputs, outputs).
 
-    If the input is a flattened image of shape `before` = (c, h, w), or the output one of shape `after`, its order
-    becomes (h, w, c).
+    If `before` = (c, h, w) is given, the input is a flattened image of this shape, and its elements are reordered to
+    (h, w, c). The same holds for `after` and the output.
     """
 
     def arrange(w: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ class Postponed:
             Networks that are used more than once in the step are exceptions.
 
     Attributes:
-        arguments: Arguments of the functions that were run on the second stream since its last join, kept alive.
+        arguments: Arguments of the functions that were run on the second stream since its last join. They are kept
+            alive, because the GPU may still read them.
         uses: For each network, the number of its uses in the step that give a gradient to its parameters.
         products: For each network whose weight gradients the optimiser computes, its layers with the two factors of
             their weight gradients.
@@ -51,7 +52,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextmanager
 def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -> Iterator[Postponed]:
-    """Postpone the joins for networks that are used once inside this context to the end of the context.
+    """Postpone joins to the end of this context, for networks that are used only once inside it.
 
     Joins are postponed for stacks of at most MAX_POSTPONED_RUNS runs, because such stacks leave parts of a GPU idle. If
     a network is used several times, autograd adds the gradients of its uses, so its joins are not postponed. If one of
@@ -69,7 +70,7 @@ def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -
 
 
 def postponed_products(network: Hashable) -> list[Any] | None:
-    """Return the list that collects the factors of a network's weight gradients, or None if these are computed now."""
+    """Return the list that collects the factors of a network's weight gradients, or None to compute these now."""
     if not _current or network not in _current[-1].networks or _current[-1].uses[network] != 1:
         return None
     return _current[-1].products.setdefault(network, [])
