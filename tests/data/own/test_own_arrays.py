@@ -227,7 +227,7 @@ def test_npy_file_reads_factors_from_a_second_file(tmp_path: Path) -> None:
     assert from_file(path, factors=tmp_path / "other.npy").sizes == (24,)
     with pytest.raises(UserError, match=r"missing\.npy must be a complete .npy file of numbers.*No such file"):
         from_file(path, factors=tmp_path / "missing.npy")
-    with pytest.raises(UserError, match=r"must only be used with \.npz files.* Got 'x'"):
+    with pytest.raises(UserError, match=r"must not be used with a \.npy file.* Got 'x'"):
         from_file(path, images="x")
 
 
