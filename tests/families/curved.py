@@ -35,7 +35,7 @@ class ThreeDimensionalVAE(SVAE):
 
 @dataclass(frozen=True)
 class TorusVAE(DiffusionVAE):
-    """The diffusion VAE on two circles, each with a diffusion time of its own, whose walks draw the same numbers."""
+    """The diffusion VAE on two circles that have a diffusion time each. Both methods draw the same random numbers."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         q = net.encode(batch.x)

@@ -64,8 +64,8 @@ class Found:
 
     Attributes:
         kernel: The name of the kernel.
-        c: The channels of the large image, or the inputs of a dense layer.
-        m: The channels of the small image, or the outputs of a dense layer.
+        c: For a convolution, the channels of the larger of its two images. For a dense layer, the number of inputs.
+        m: For a convolution, the channels of the smaller image. For a dense layer, the number of outputs.
         runs: The number of runs.
         settings: The fastest settings, or None if those of the package are as fast.
         microseconds: The time of one call with these settings.
@@ -178,7 +178,7 @@ def files_of_gpu(environment: Environment) -> list[Path]:
 
 
 def write_launch_file(content: LaunchFile) -> None:
-    """Write the file of its environment. An existing file is replaced."""
+    """Write launch settings to the file of the environment in which they were found. An existing file is replaced."""
     make_folder(launch_folder())
     write_atomic(content.environment.file, (json.dumps(dataclasses.asdict(content), indent=1) + "\n").encode())
     user_table.cache_clear()
@@ -226,7 +226,7 @@ def _read_checked(file: Path, environment: Environment) -> LaunchFile:
         _check_keys(LaunchFile, raw, "")
         _check_keys(Environment, raw["environment"], "environment")
         if content.format != FORMAT or content.environment != environment:
-            raise WrongContentError("Its format, GPU and versions must be those that its name stands for.")
+            raise WrongContentError("Its format must be known, and its GPU and versions must match its name.")
         for precision in get_args(TunedPrecision):
             for i, entry in enumerate(content.found(precision)):
                 _check_keys(Found, raw[precision][i], f"{precision}[{i}]")
@@ -256,7 +256,8 @@ def _check_found(entry: Found, precision: TunedPrecision, where: str) -> None:
     allowed = [_plain(launch) for launch in candidates(entry.key, precision)]
     if entry.settings is not None and _plain(entry.settings) not in allowed:
         raise WrongContentError(
-            f"The field '{where}.settings' must be settings that are tried. Got {_plain(entry.settings)} instead."
+            f"The field '{where}.settings' must be settings that unbraid tune tries for this layer. Got "
+            f"{_plain(entry.settings)} instead."
         )
 
 

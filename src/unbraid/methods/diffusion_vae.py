@@ -66,7 +66,7 @@ class DiffusionVAE(CurvedMethod):
     )
     iteration_threshold: int = setting(
         0,
-        "number of training steps until the capacity reaches c_max, which should not exceed the steps of the run; "
+        "number of training steps until the capacity reaches c_max, at most the steps of the run; "
         "0 means a KL term without a capacity",
         low=0,
     )

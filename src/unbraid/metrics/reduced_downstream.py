@@ -1,4 +1,4 @@
-"""Reduced downstream task: predicting factors without the latents that matter most for one of them."""
+"""Reduced downstream task: predicting all factors after removing the latents that matter most for one factor."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def reduced_downstream(
         \text{reduced} = \frac{1}{k} \sum_j A_{jj}, \qquad
         \text{other} = \frac{1}{k (k - 1)} \sum_{j \ne l} A_{jl}
 
-    where :math:`I_j` contains the `remove` latents that are most important to boosted trees that predict factor j, and
-    :math:`c_{-I_j}` are the codes without them. The latents are removed one after the other, and the trees are fitted
-    again after each removal. Factor j is called the reduced factor.
+    where :math:`I_j` contains the most important latents of boosted trees that predict factor j. Their number is
+    `remove`. :math:`c_{-I_j}` are the codes without these latents. The latents are removed one after the other, and the
+    trees are fitted again after each removal. Factor j is called the reduced factor.
 
     Accuracies lie in [0, 1]. 0 means that no prediction is correct. 1 means that all predictions are correct. If each
     factor has one latent of its own, `mean_test_accuracy_reduced_factor` is at chance and
@@ -52,10 +52,10 @@ def reduced_downstream(
     copies, but a low value can also mean that the representation contains no information. Consider both accuracies
     together.
 
-    Deviations: disentanglement_lib computes the scores for several numbers of training rows, and its keys begin with
-    this number. Here there is only one number, `size`. Both libraries use the same kind of boosted trees. To rank the
-    latents for factor j, only the trees of factor j are fitted here, whereas disentanglement_lib fits those of all
-    factors.
+    Deviations: disentanglement_lib computes the scores for several numbers of training rows, and each key begins with
+    the number to which its score belongs. Here there is only one number, `size`. Both libraries use the same kind of
+    boosted trees. To rank the latents for factor j, only the trees of factor j are fitted here, whereas
+    disentanglement_lib fits those of all factors.
 
     Reference: disentanglement_lib, the library of Locatello et al. (2019), arXiv:1811.12359.
 
@@ -79,7 +79,7 @@ def reduced_downstream(
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
             integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if
-            there are not more than `remove` latents.
+            `remove` is not smaller than the number of latents.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -92,7 +92,7 @@ def reduced_downstream(
     table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=remove + 1, min_factors=2)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     fit, accuracies = partial(predict_boosted, trees=trees, seed=seed), []
-    with cached_fits():  # equal fits, of factors with the same most important latent, are reused
+    with cached_fits():  # factors that lose the same latents have equal fits, which are reused
         for column in labels.columns():
             first = column._replace(values=column.values[:size])
             kept = _remaining_latents(table[column.rows][:size], first, remove, trees, seed)

@@ -1,10 +1,10 @@
 """The files of a model that was trained outside unbraid, in the folder of its run.
 
 A model is stored either as graphs of operations (see `unbraid.nets.graph`) or as the name of Python code that builds
-it. `model.json` has the `shape` of one example, and the graphs `encoder` and `decoder` or the `options` of the Python
-model. `weights.safetensors` has the tensors of the graphs, with the prefixes `encoder.` and `decoder.`, or the tensors
-of the modules of the Python model, with the index of the module as the prefix. Graphs are data, so they are read
-without the user's consent. Python code is imported only with consent.
+it. `model.json` has the `shape` of one example. It also has the graphs `encoder` and `decoder`, or, for a Python model,
+its `options`. `weights.safetensors` has the tensors of the graphs, with the prefixes `encoder.` and `decoder.`, or the
+tensors of the modules of the Python model, with the index of the module as the prefix. Graphs are data, so they are
+read without the user's consent. Python code is imported only with consent.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from unbraid.nets.vae import VAENet
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of named parameters in a row, given by the shapes of the parameters in their order."""
+    """The positions of named parameters in a row. They follow from the order and the shapes of the parameters."""
 
     shapes: dict[str, torch.Size]
 
@@ -80,7 +80,7 @@ Constants = tuple[tuple[float, ...], float, float, float, bool]
 
 
 def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
-    """Return a function from the name of a parameter to its constants of Adam, as a tuple that can be compared."""
+    """Return a function that maps the name of a parameter to its constants of Adam, which can be compared."""
 
     def constants_of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)

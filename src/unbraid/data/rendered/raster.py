@@ -150,7 +150,7 @@ def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the edge and the row for every crossing of an edge with the centre line of a row.
 
     `y` (m, positions, v) contains the vertical fixed-point coordinates of the vertices. An edge from y0 to y1 crosses a
-    row if (y0 < centre) != (y1 < centre). Edges are numbered like their first vertices in the flattened `y`.
+    row if (y0 < centre) != (y1 < centre). The index of an edge is the index of its first vertex in the flattened `y`.
     """
     first = (((y - 128) >> 8) + 1).clamp(0, pixels)  # the first row whose centre, 256 r + 128, is greater than y
     following = first.roll(-1, -1)

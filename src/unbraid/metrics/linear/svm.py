@@ -52,9 +52,9 @@ def fit_one_vs_rest(
     :math:`a_i = 1` for all other rows. These are the weights that liblinear uses for ``class_weight="balanced"``. The
     predicted class is the one with the highest line.
 
-    With two classes, one line separates both, as in liblinear. It is fitted for the second class, and the rows of both
-    classes have their class weight. The first class has slope 0 and intercept 0, so the second class is predicted where
-    its line is above 0.
+    With two classes, one line separates both, as in liblinear. It is fitted for the second class, and each row
+    has the weight n / (k n_c) of its own class. The first class has slope 0 and intercept 0, so the second class is
+    predicted where its line is above 0.
 
     Args:
         x: Values of one latent, in increasing order.
