@@ -79,9 +79,7 @@ def invariances(name: str) -> str:
     text = "Scores do not depend on:\n\n" + "\n".join(lines)
     if law.changes:
         exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
-        text += "\n\nThe following scores depend on the scale of each latent:\n\n" + table(
-            ["score", "why"], exceptions
-        )
+        text += "\n\nThe following scores depend on the scale of each latent:\n\n" + table(["score", "why"], exceptions)
     return text
 
 

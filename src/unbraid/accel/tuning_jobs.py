@@ -1,4 +1,4 @@
-"""The layers that `unbraid tune` times: one call of each kernel with random tensors of the size of a real layer."""
+"""The jobs that `unbraid tune` measures. Each job calls one kernel on random tensors with the sizes of a layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ Job = Callable[[], Any]
 BATCH = 64
 SIDE = 64  # the side of the images, in pixels
 BIAS = 1024  # the largest number of outputs of a layer
-SMALL_SIDES = {(32, 32): 16, (32, 64): 8, (64, 64): 4}  # the side of the small image, by channels
+SMALL_SIDES = {
+    (32, 32): 16,
+    (32, 64): 8,
+    (64, 64): 4,
+}  # the side of the smaller image, by the channels
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Workload:
         return self._random(self.batch, h, h, m) if plain else self._blocked(h, m)
 
     def _weights(self, size: int) -> tuple[Tensor, Tensor]:
-        """Return the weights (r, size) and the bias of a layer, which are parts of the same rows."""
+        """Return the weights (r, size) and the bias of a layer. Both are views of one tensor with one row per run."""
         rows = self._random(size + BIAS) * 0.05
         return rows[:, :size], rows[:, size:]
 

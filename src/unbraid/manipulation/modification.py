@@ -96,10 +96,11 @@ def modify(
             recipe "paper".
         objective: What m minimises: "log_ratio" (the default), or "difference", the error of the entangling pairs minus
             that of the disentangling pairs, as in the recipe "paper".
-        normalise: Whether the scalar and the pixels of m are normalised over the batch. Default: True, or False in the
-            recipe "paper".
-        scalar: The initial scalar, of which m is a function: the "diagonal" of the rotated factors (the default), or a
-            "random" function of all factors, as in the recipe "paper".
+        normalise: Whether two quantities are normalised over the batch: the scalar from which m is computed (see
+            `scalar`), and the pixels of m. Default: True, or False in the recipe "paper".
+        scalar: m is computed from one learned scalar function of the factors. This is the function at the start of
+            training: the "diagonal" of the rotated factors (the default), or a "random" function of all factors, as in
+            the recipe "paper".
         device: Device to train on.
         checkpoint_every: Number of steps between checkpoints.
         quiet: Whether to hide the progress bar.

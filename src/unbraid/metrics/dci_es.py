@@ -38,10 +38,10 @@ def dci_es(
     The probes of factor j are decision trees with the given depths. The capacity :math:`\kappa` of a tree is its depth,
     from :math:`\kappa_1`, the smallest, to :math:`\kappa_T`, the largest. :math:`b_j` is the error of the best constant
     prediction. :math:`\ell_j(\kappa)` is the lowest test error of the trees of depth :math:`\kappa` or less, or
-    :math:`b_j` if :math:`b_j` is lower. Only informativeness I does not use :math:`b_j`: its :math:`\min \ell_j` is the
-    lowest test error of the trees. The integral, the area under the loss-capacity curve, is computed by the trapezoidal
-    rule. Disentanglement and completeness are computed as in `dci`, from the importances of the latents to the trees of
-    one depth: the depth with the lowest mean error over all factors.
+    :math:`b_j` if :math:`b_j` is lower. The formula of informativeness I is an exception: its :math:`\min \ell_j` is
+    the lowest test error of the trees, even if :math:`b_j` is lower. The integral, the area under the loss-capacity
+    curve, is computed by the trapezoidal rule. Disentanglement and completeness are computed as in `dci`, from the
+    importances of the latents to the trees of one depth: the depth with the lowest mean error over all factors.
 
     Explicitness E lies in [-1, 1]. 1 means that the trees with the least capacity are as good as all others. 0 means
     that the error falls linearly with capacity. Negative values mean that only trees with the most capacity are good. A
@@ -63,10 +63,10 @@ def dci_es(
 
     Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
     trees with growing depth. Here the only probes are single trees. Their cuts minimise the entropy and not the Gini
-    impurity, because the Gini impurity is the same for all cuts between equally frequent values of a perfect latent. As
-    in the code of the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and
-    not Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness
-    of noise is 1.
+    impurity, because the Gini impurity is the same for all cuts between equally frequent values of a perfect latent.
+    The denominator of E contains :math:`b_j` and not :math:`b_j` minus the lowest possible error, as in the code of the
+    authors. The importances are impurity decreases and not Shapley values. `mean_informativeness` is not in the paper.
+    It is the headline score, because the explicitness of noise is 1.
 
     Reference: Eastwood et al. (2023), arXiv:2210.00364.
 
@@ -168,7 +168,7 @@ def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndar
 
 
 def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:
-    """Return each latent's share of the impurity decrease by the cuts above a depth, or zeros if there are no cuts."""
+    """Return each latent's share of the impurity decrease that is due to cuts at levels below `depth`, or zeros."""
     levels = np.zeros(tree.node_count, dtype=np.int64)
     weighted = tree.impurity * tree.weighted_n_node_samples
     gains = np.zeros(d)

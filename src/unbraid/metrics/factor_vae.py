@@ -37,15 +37,15 @@ def factor_vae(
 
     The arrays must hold the whole dataset and not a sample of it. Each vote draws a factor and a row, and then `batch`
     rows, with replacement, among the rows that have the same value of the factor. A row whose value occurs in no other
-    row is never drawn. If fewer than `batch` rows share a value, rows are repeated. Repeated rows shrink the variances
-    of all latents within a vote by a similar factor and make small variances noisier, which biases the scores of sparse
-    tables.
+    row is never drawn. If fewer than `batch` rows share a value, rows are repeated. Repeated rows make the variances
+    within a vote smaller, by about the same ratio for all latents, and make small variances noisier. This biases the
+    scores of datasets in which few rows share a value.
 
     Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. The
-    rows are divided at random, separately for each value of the factor that has the most values, so that both halves
-    receive rows of every value of this factor that occurs at least 4 times. With ``draws="reference"``, all votes draw
-    from all rows, as in published scores. If few rows share a value of a factor, test votes then repeat training votes,
-    and codes without information score above 1/k.
+    split is random and stratified by one factor, the one with the most values. Each value of this factor that occurs at
+    least 4 times therefore has rows in both halves. With ``draws="reference"``, all votes draw from all rows, as in
+    published scores. If few rows share a value of a factor, test votes then repeat training votes, and codes without
+    information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
     10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.
