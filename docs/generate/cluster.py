@@ -125,9 +125,9 @@ def rates_table() -> str:
         f"These are model-steps per second of stacks of {next(iter(rates.values()))['runs']} runs on one "
         f"{bench['machine']['devices'][0]}, with `dsprites` and `color_dsprites` (`benchmarks/bench_study_rates.py`). "
         f"At these rates, training the 12,600 models takes {gpu_hours():.1f} GPU-hours.",
-        f"With two seeds per setting, the stacks have 12 runs. If {len(names)} such stacks are trained at the same time, "
-        f"they make {group['model_steps_per_second']:,.0f} model-steps per second in total. If they are trained one after "
-        f"another, they make {in_turn:,.0f}.",
+        f"With two seeds per setting, the stacks have 12 runs. If {len(names)} such stacks are trained at the same "
+        f"time, they make {group['model_steps_per_second']:,.0f} model-steps per second in total. If they are trained "
+        f"one after another, they make {in_turn:,.0f}.",
     ])  # fmt: skip
 
 

@@ -45,8 +45,8 @@ def times() -> str:
     heads = [f"{device}, {what.removesuffix(', replayed')}" for device, what in columns]
     head = (
         f"The table has the time of one evaluation of the objective on {cpu['batch']} images of "
-        f"{cpu['side']}x{cpu['side']} pixels, in milliseconds (medians of {cpu['repeats']} evaluations). {where} The last "
-        "two columns are the paper's, on a GTX TITAN X. They are empty where the paper gives no value."
+        f"{cpu['side']}x{cpu['side']} pixels, in milliseconds (medians of {cpu['repeats']} evaluations). {where} The "
+        "last two columns are the paper's, on a GTX TITAN X. They are empty where the paper gives no value."
     )
     return head + "\n\n" + table(["model", *heads, "paper, forward", "paper, backward"], body)
 
