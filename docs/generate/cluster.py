@@ -87,7 +87,7 @@ def driver_table() -> str:
     rows = [driver_row(titles[how], row) for how, row in sorted(bench.items())]
     one = next(iter(bench.values()))
     fewer = "" if all(row["runs"] == ALL_RUNS for row in bench.values()) else (
-        f" The whole study has {ALL_RUNS:,} runs; these are all of its datasets and settings with fewer seeds."
+        f" The whole study has {ALL_RUNS:,} runs. The benchmark has all of its datasets and settings, but fewer seeds."
     )  # fmt: skip
     about = (
         f"Measured on an {one['machine']['processor']} with {one['machine']['cores']} cores, which were shared with "
@@ -125,9 +125,9 @@ def rates_table() -> str:
         f"These are model-steps per second of stacks of {next(iter(rates.values()))['runs']} runs on one "
         f"{bench['machine']['devices'][0]}, with `dsprites` and `color_dsprites` (`benchmarks/bench_study_rates.py`). "
         f"At these rates, training the 12,600 models takes {gpu_hours():.1f} GPU-hours.",
-        f"With two seeds per setting, the stacks have 12 runs. {len(names)} such stacks make "
-        f"{group['model_steps_per_second']:,.0f} model-steps per second at the same time, and {in_turn:,.0f} one after "
-        "another.",
+        f"With two seeds per setting, the stacks have 12 runs. If {len(names)} such stacks are trained at the same "
+        f"time, they make {group['model_steps_per_second']:,.0f} model-steps per second in total. If they are trained "
+        f"one after another, they make {in_turn:,.0f}.",
     ])  # fmt: skip
 
 
@@ -150,8 +150,8 @@ def projection_table() -> str:
     return "\n\n".join([
         table(["GPUs", "time", "GPU-hours", "of these training", "cost"], main),
         f"The study has {len(study_tasks())} tasks, and the longest takes {longest:.1f} h. With 64 GPUs, each GPU "
-        "trains one or two tasks, and many wait for the last. The next table has the time and the cost under other "
-        "assumptions.",
+        "trains one or two tasks, and many GPUs wait for the last task. The next table has the time and the cost "
+        "under other assumptions.",
         table(["assumption", *(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in GPUS)], others),
     ])  # fmt: skip
 

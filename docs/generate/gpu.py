@@ -60,7 +60,8 @@ def gpu_table() -> str:
         f"speed with one channel, are: {colours}.",
         "At these speeds the 12,600 models of the large study, with 300,000 steps each, would take "
         f"{bench['study_gpu_days']:.1f} GPU-days if all images had one channel. "
-        "[From one GPU to a cluster](cluster.md) has newer rates, also of colour images, and the time on several GPUs.",
+        "[From one GPU to a cluster](cluster.md) has newer rates, also for colour images, and the time on several "
+        "GPUs.",
     ])  # fmt: skip
 
 
@@ -74,9 +75,10 @@ def stacks_table() -> str:
         ratio = f"{now / first:.2f}" if first else ""
         body.append([f"`{row['method']}`", str(row["runs"]), f"{first:,.0f}" if first else "", f"{now:,.0f}", ratio])
     text = (
-        "The table above was measured before launch settings depended on the number of runs. Since then, two methods "
-        f"were measured again on one {new['gpu']}, in model-steps per second. In this session the plain PyTorch loop "
-        f"made {new['plain_loop']['dsprites']:,.0f} model-steps per second."
+        "The table above was measured before launch settings depended on the number of runs. The next table has new "
+        f"speeds of two methods on one {new['gpu']}, in model-steps per second. The column *before* repeats the table "
+        f"above. When the new speeds were measured, the plain PyTorch loop made {new['plain_loop']['dsprites']:,.0f} "
+        "model-steps per second."
     )
     return "\n\n".join([text, table(["method", "runs", "before", "now", "ratio"], body)])
 

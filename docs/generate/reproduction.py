@@ -167,9 +167,10 @@ def count_text() -> str:
     short = count("short", "agree"), count("short", "differ")
     return (
         f"Published cells: {len(lines())}. Compared at full length: {agree + differ}. Of these, "
-        f"**agree: {agree}{share}, differ: {differ}**. Differences that are explained: {differ - unexplained}, open: "
-        f"{unexplained}. Signs that the published numbers do not decide, and that are therefore open: {open_signs}. "
-        f"Cells with shorter trainings only, which do not count: {sum(short)} (agree: {short[0]}, differ: {short[1]}). "
+        f"**agree: {agree}{share}, differ: {differ}**. Cells that differ for a known reason: {differ - unexplained}, "
+        f"for an unknown reason: {unexplained}. Signs that are not compared, because the published numbers do not "
+        f"determine them: {open_signs}. Cells with results of shorter trainings only, which are not counted above: "
+        f"{sum(short)} (agree: {short[0]}, differ: {short[1]}). "
         f"Cells without runs: {waiting}."
     )
 

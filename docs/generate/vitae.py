@@ -32,11 +32,11 @@ def times() -> str:
     """Return one row per model: milliseconds per batch on each device that was measured, and the paper's."""
     cpu, on_gpu = result("bench_vitae_times_cpu"), RESULTS / "bench_vitae_times_cuda.json"
     columns = {("CPU", "forward"): cpu, ("CPU", "forward and backward"): cpu}
-    where = f"one core of an {cpu['machine']['processor']}, while other programs ran"
+    where = f"The CPU is one core of an {cpu['machine']['processor']}, on which other programs ran too."
     if on_gpu.exists():
         gpu = result("bench_vitae_times_cuda")
         columns |= {("GPU", f"{what}, replayed"): gpu for what in ("forward", "forward and backward")}
-        where += f", and as one CUDA graph on an {gpu['machine']['devices'][0]}"
+        where += f" The GPU is an {gpu['machine']['devices'][0]}, on which an evaluation is one CUDA graph."
     body = [
         [label, *(f"{bench['milliseconds'][label][what]:.3g}" for (_, what), bench in columns.items()),
          *PAPER.get(label, ("", ""))]
@@ -44,9 +44,9 @@ def times() -> str:
     ]  # fmt: skip
     heads = [f"{device}, {what.removesuffix(', replayed')}" for device, what in columns]
     head = (
-        f"The table has milliseconds per evaluation of the objective on {cpu['batch']} images of "
-        f"{cpu['side']}x{cpu['side']} pixels (medians of {cpu['repeats']}) on {where}. The last two columns are the "
-        "paper's, on a GTX TITAN X. They are empty where the paper gives no value."
+        f"The table has the time of one evaluation of the objective on {cpu['batch']} images of "
+        f"{cpu['side']}x{cpu['side']} pixels, in milliseconds (medians of {cpu['repeats']} evaluations). {where} The "
+        "last two columns are the paper's, on a GTX TITAN X. They are empty where the paper gives no value."
     )
     return head + "\n\n" + table(["model", *heads, "paper, forward", "paper, backward"], body)
 
