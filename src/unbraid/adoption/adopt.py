@@ -64,7 +64,8 @@ def adopt(
         out: The folder of runs to which the run is added. By default the run is not stored.
         pixels: The values of black and of white in the images that the model takes and returns, such as (-1, 1).
         logits: Whether the decoder returns logits of pixels, to which a sigmoid must be applied.
-        second: What the second output is if the encoder returns a pair: "logvar", "variance", "std", or "other".
+        second: The meaning of the second output, if the encoder returns a pair: "logvar", "variance", "std", or "other"
+            if it is none of these.
         latents: The number of latents. It is needed only if the encoder returns one tensor (n, 2 d) of means and log
             variances.
         seed: The seed with which the model was trained, if it is known. Statistical tests need several models that
@@ -118,7 +119,7 @@ def _copied(model: Any) -> Any:
 
 
 def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
-    """Warn if a folder already has the same model with another seed, name or setting."""
+    """Warn if a folder already has a run of the same model with a different seed, name or setting."""
     for other in find_runs(out) if out.is_dir() else []:
         same = isinstance(other.spec, AdoptedSpec) and other.spec.model == spec.model and other.spec.data == spec.data
         if same and other.spec.id != spec.id:

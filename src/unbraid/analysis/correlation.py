@@ -107,10 +107,10 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 
     .. math:: \rho(m, a_N), \quad \rho(m, a_{100} / a_{10000})
 
-    The correlation is over all runs of a dataset. :math:`a_N` is the test accuracy of logistic regression (LR) or
-    gradient boosted trees (GBT) that were fitted to N labelled examples, averaged over factors. The ratio is the
+    The correlation is over all runs of a dataset. :math:`a_N` is the test accuracy, averaged over factors, of logistic
+    regression (LR) or gradient boosted trees (GBT) that were fitted to N labelled examples. The ratio is the
     statistical efficiency of the paper. Some metrics partly measure how informative codes are. Such a metric correlates
-    with accuracy for that reason alone.
+    with accuracy even if disentanglement itself has no effect.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 5.
 
