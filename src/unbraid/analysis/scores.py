@@ -135,7 +135,7 @@ def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str])
 
 
 def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
-    """Return the probability that a run at the level with the worst median beats a run at the best level.
+    """Return the probability that a run at the level with the worst median beats one at the level with the best.
 
     A tie contributes 1/2.
     """
