@@ -162,7 +162,7 @@ def correlate_rankings(part: DataFrame, first: str, second: str) -> tuple[float,
 
 
 def describe_ranking(ranking: DataFrame) -> str:
-    """Say which method has the best mean rank, and how often the rank intervals of the two best methods are disjoint."""
+    """Say which method has the best mean rank, and how often the intervals of the two best ranks are disjoint."""
     mean_ranks = ranking.groupby("method", sort=False)["rank"].mean().sort_values()
     groups = [part.sort_values("rank") for _, part in ranking.groupby(GROUP, sort=False) if len(part) > 1]
     clear = sum(part["rank_high"].iloc[0] < part["rank_low"].iloc[1] for part in groups)
