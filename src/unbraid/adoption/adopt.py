@@ -58,7 +58,8 @@ def adopt(
             - ``"file.py:function"`` or ``"module:function"``, where the function returns one of the above.
 
             The encoder takes examples (n, ...) and returns codes (n, ...), a pair of means and log variances, a
-            distribution, or an object that has these as fields. The decoder takes codes and returns examples.
+            distribution, or an object with a field for the codes, the means or the distribution. The decoder takes
+            codes and returns examples.
         data: The data to encode, in one of the forms that `train` accepts.
         name: The name of the model. Tables and pictures show it in place of the name of a method.
         out: The folder of runs to which the run is added. By default the run is not stored.

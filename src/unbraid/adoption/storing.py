@@ -29,7 +29,7 @@ class AdoptedModel:
         model: The checked model.
         content: The content of `model.json`.
         tensors: The tensors to store.
-        digest: A digest of the model.
+        digest: A digest that identifies the model. It becomes part of the spec of the run.
         as_code: Whether the model is stored as the name of the function that returns it.
         in_memory: Whether the model is only in memory, because it cannot be stored.
     """

@@ -71,8 +71,8 @@ def utilisation(
 
     The input of the encoder q(z|f) is the factors f of an image x. Each latent is one factor, multiplied by a learned
     scale, plus Gaussian noise of a learned strength. The network can therefore choose only how much of the capacity C
-    each factor gets. This amount is the KL of the latent of the factor. `growth` follows an AnnealedVAE instead,
-    whose encoder takes images.
+    each factor gets. This amount is the KL of the latent of the factor. The function `growth` trains an AnnealedVAE
+    instead. The input of its encoder is images.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 4.3 and figure 3.
 

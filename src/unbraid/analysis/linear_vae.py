@@ -199,7 +199,8 @@ def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> Li
 def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
     """Measure the quantities of `optimum` for a linear VAE, and how well its decoder follows the principal axes.
 
-    The longest column is matched to the largest eigenvalue, and so on. The angle of a column of length 0 is NaN.
+    The decoder columns, longest first, are matched to the principal axes, largest eigenvalue first. The angle of a
+    column of length 0 is NaN.
     """
     c = np.asarray(covariance, float)
     squares = np.square(model.decoder).sum(axis=0)

@@ -1,6 +1,7 @@
-"""Datasets that read their images from a file of modified images, which has the layout of the original file.
+"""Datasets that read their images from a file of modified images.
 
-Zietlow, Rolinek and Martius (2021) publish their modified dSprites and Shapes3D (doi:10.17617/3.6i) in this layout.
+Such a file has the layout of the original file of the dataset. Zietlow, Rolinek and Martius (2021) publish their
+modified dSprites and Shapes3D (doi:10.17617/3.6i) in this form.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the function `make` that users can set as options in the name of a dataset."""
+    """Return the parameters of a dataset function `make` that users can set as options in the name of the dataset."""
     parameters = inspect.signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in ("device", "progress", "root", "cache")}
 
