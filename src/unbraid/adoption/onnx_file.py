@@ -81,7 +81,7 @@ def _plain(value: Tensor, needed: bool) -> Any:
 def _attributes(node: Any, plain: set[str]) -> Attributes:
     """Return the attributes of a node by name.
 
-    Tensors are converted by `_plain`. They become Python numbers if the node is a constant whose output is in `plain`.
+    Tensors are converted by `_plain`. The argument `needed` is true for a constant whose output is in `plain`.
     """
     import onnx
 

@@ -106,7 +106,7 @@ def step_unevenness(codes: Float[Tensor, "n d"]) -> float:
 
 
 def largest_neighbour_angle(codes: Float[Tensor, "n d"]) -> float:
-    """Return the largest angle in radians between an example and the example with the nearest code.
+    """Return the largest angle in radians between an example and the example whose code is nearest to its own.
 
     `codes` contains the codes of n equally spaced angles of a full circle, in order. If the codes form a circle without
     folds, the result is 2 pi / n.

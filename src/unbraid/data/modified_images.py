@@ -64,8 +64,8 @@ def read_modified_images(data: FactorData, file: str | Path, root: str | Path | 
     """Replace the images of dSprites or Shapes3D by those of a file in the layout of the original file.
 
     The file has the arrays of the published file of the dataset: imgs, latents_classes and latents_values for dSprites,
-    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. The labels must
-    be those of the full grid of factors.
+    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. The labels must be
+    those of the full grid of factors.
 
     Args:
         data: dSprites or Shapes3D.

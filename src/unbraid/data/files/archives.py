@@ -16,7 +16,7 @@ from unbraid.runtime.files import refuse_special_file
 
 TOTAL_LIMIT = 32 << 30  # maximum unpacked bytes of all members; the largest supported dataset has 13 GB
 MEMBER_LIMIT = 2 << 30  # maximum unpacked bytes of one member, because a member is read into memory
-RATIO_LIMIT = 500  # maximum ratio of unpacked to packed size; the largest among supported datasets is 116 (dSprites)
+RATIO_LIMIT = 500  # maximum ratio of unpacked to packed size; supported datasets reach about 116 (dSprites)
 SMALL_TOTAL = 256 << 20  # an archive with at most this many unpacked bytes may have any ratio
 PADDING_LIMIT = 64 << 20  # maximum number of bytes after the last member of a tar archive
 COUNT_LIMIT = 1_000_000  # maximum number of members; CelebA has 202,599
