@@ -92,7 +92,7 @@ def runs_of_both(rows: DataFrame, methods: list[str]) -> DataFrame:
 
 
 def full_method_first(rows: DataFrame) -> DataFrame:
-    """Keep the order of the datasets. Within each dataset, put the runs of the full method first."""
+    """Return the rows grouped by dataset. Within each dataset, the runs of the full method come first."""
     datasets = {data: i for i, data in enumerate(rows["data"].unique())}
     return rows.sort_values(
         ["data", "method"], key=lambda c: c.map(datasets) if c.name == "data" else c != PMP, kind="stable"

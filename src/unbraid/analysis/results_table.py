@@ -185,7 +185,7 @@ def check_strengths(rows: DataFrame, data: str) -> None:
 
 
 def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = MIN_RUNS) -> None:
-    """Raise a UserError if no dataset has at least `minimum` runs, or if scores do not differ within any dataset."""
+    """Raise a UserError if no dataset has at least `minimum` runs, or if no dataset has scores that differ."""
     groups = table.groupby("data", sort=False)
     most = int(groups.size().max())
     if most < minimum:
