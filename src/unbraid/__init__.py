@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from unbraid.training.train import train
 
 
-# By default, OpenMP threads spin while they wait. If other programs run on the machine, this makes training up to 50
-# times slower. The variable OMP_WAIT_POLICY changes this. OpenMP reads it when torch is loaded, so it must be set
-# before that. A value that the user has set is kept.
+# By default, OpenMP threads spin while they wait. If other programs run on the machine, spinning makes training up to
+# 50 times slower. With OMP_WAIT_POLICY=PASSIVE, waiting threads sleep instead. OpenMP reads this variable when torch is
+# loaded, so it must be set before torch is imported. A value that the user has set is kept.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -58,13 +58,15 @@ def adopt(
             - ``"file.py:function"`` or ``"module:function"``, where the function returns one of the above.
 
             The encoder takes examples (n, ...) and returns codes (n, ...), a pair of means and log variances, a
-            distribution, or an object that has these as fields. The decoder takes codes and returns examples.
+            distribution, or an object with a field for the codes, the means or the distribution. The decoder takes
+            codes and returns examples.
         data: The data to encode, in one of the forms that `train` accepts.
         name: The name of the model. Tables and pictures show it in place of the name of a method.
         out: The folder of runs to which the run is added. By default the run is not stored.
         pixels: The values of black and of white in the images that the model takes and returns, such as (-1, 1).
         logits: Whether the decoder returns logits of pixels, to which a sigmoid must be applied.
-        second: What the second output is if the encoder returns a pair: "logvar", "variance", "std", or "other".
+        second: The meaning of the second output, if the encoder returns a pair: "logvar", "variance", "std", or "other"
+            if it is none of these.
         latents: The number of latents. It is needed only if the encoder returns one tensor (n, 2 d) of means and log
             variances.
         seed: The seed with which the model was trained, if it is known. Statistical tests need several models that
@@ -118,7 +120,7 @@ def _copied(model: Any) -> Any:
 
 
 def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
-    """Warn if a folder already has the same model with another seed, name or setting."""
+    """Warn if a folder already has a run of the same model with a different seed, name or setting."""
     for other in find_runs(out) if out.is_dir() else []:
         same = isinstance(other.spec, AdoptedSpec) and other.spec.model == spec.model and other.spec.data == spec.data
         if same and other.spec.id != spec.id:

@@ -41,9 +41,9 @@ class CheckedModel:
 
 
 def check_model(parts: ModelParts, options: ModelOptions, data: FactorData) -> CheckedModel:
-    """Run a model on examples and return it with its codes.
+    """Run a model on a few examples. Return the model together with the examples and their codes.
 
-    Raise a UserError if its outputs do not fit the data. Warn if decoded examples are probably not pixels. The modules
+    Raise a UserError if the outputs do not fit the data. Warn if decoded examples are probably not pixels. The modules
     of the model must be in evaluation mode.
     """
     device = next((p.device for module in parts.modules for p in module.parameters()), torch.device("cpu"))

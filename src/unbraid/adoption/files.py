@@ -61,7 +61,7 @@ def _open_pair(files: tuple[Any, ...] | list[Any], trust: bool) -> GivenModel:
 
 
 def _open_text(text: str, trust: bool) -> GivenModel:
-    """Return the model in a file, or the model that a function returns."""
+    """Return the model that `text` names. `text` is the path of a file, or ``file.py:function``."""
     path, suffix = expand_user(text), Path(text).suffix.lower()
     if suffix not in SUFFIXES and ":" in text:
         return _open_code(text)
@@ -87,7 +87,7 @@ def _open_text(text: str, trust: bool) -> GivenModel:
 
 
 def _open_code(text: str) -> GivenModel:
-    """Return the model that a function returns, and the importable name of the function."""
+    """Call the function that `text` names. Return its model and the importable name of the function."""
     module, _, attribute = text.rpartition(":")
     name = text
     if module.endswith(".py"):
@@ -100,7 +100,7 @@ def _open_code(text: str) -> GivenModel:
 
 
 def read_torchscript(path: Path) -> Any:
-    """Read a TorchScript file, with the methods `encode` and `decode` if it has them."""
+    """Read a TorchScript file. The result has the methods `encode` and `decode` if the file contains them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch advises against TorchScript

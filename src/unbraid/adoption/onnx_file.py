@@ -1,8 +1,8 @@
 """Reading of ONNX files as PyTorch modules.
 
 The operations of the file are computed by PyTorch, so the model can be traced, stored, exported and run on any device.
-An ONNX file is data: reading it runs no code. The outputs are compared with those of onnxruntime or, if it is not
-installed, of onnx's own evaluator.
+An ONNX file is data: reading it runs no code. After a file is read, the outputs of the module are compared with those
+of onnxruntime. If onnxruntime is not installed, they are compared with those of onnx's own evaluator.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from unbraid.nets.onnx_runner import onnx_runner
 MAX_BYTES = 2 * 1024**3
 TOLERANCE = 1e-4
 PLAIN_INPUTS = {"Resize": (1, 2), "Pad": (2,)}
-"""The indices of the inputs of an operation that must be known as numbers when a model is traced.
+"""For each operation, the indices of those inputs that must be known as numbers when a model is traced.
 
-For Resize, these inputs are the region and the scales. For Pad, it is the value of the padding.
+Resize needs the numbers of its region and its scales. Pad needs the value of the padding.
 """
 
 
@@ -74,14 +74,14 @@ class OnnxModule(nn.Module):
 
 
 def _plain(value: Tensor, needed: bool) -> Any:
-    """Return a tensor as Python numbers if `needed` is true. Otherwise see `plain_integers`."""
+    """Return a tensor as Python numbers if `needed` is true. Otherwise convert it with `plain_integers`."""
     return value.tolist() if needed else plain_integers(value)
 
 
 def _attributes(node: Any, plain: set[str]) -> Attributes:
     """Return the attributes of a node by name.
 
-    Tensors are converted by `_plain`. Their numbers are needed if the node is a constant whose output is in `plain`.
+    Tensors are converted by `_plain`. The argument `needed` is true for a constant whose output is in `plain`.
     """
     import onnx
 
@@ -135,10 +135,10 @@ def read_onnx(path: Path) -> nn.Module:
 
 
 def load_external_weights(model: Any, path: Path) -> None:
-    """Read the weights of a model that lie in other files, such as ``model.onnx.data``, into the model.
+    """Read weights that are stored outside the model file, such as in ``model.onnx.data``, into the model.
 
-    PyTorch writes such a file by default. Only files in the folder of the model are read, so that a model of unknown
-    origin cannot read any other file.
+    PyTorch writes such a separate file by default. Only files in the folder of the model are read, so that a model of
+    unknown origin cannot read any other file.
 
     Raises:
         UserError: If a file is missing or lies elsewhere, or if the weights are too large.

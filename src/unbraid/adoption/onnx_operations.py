@@ -39,7 +39,7 @@ def _tensor(value: Any, like: Tensor | None = None) -> Tensor:
 
 
 def _symmetric_padding(attributes: Attributes, axes: int) -> list[int]:
-    """Return the padding of a convolution or pooling, which must be the same at both ends of each axis."""
+    """Return the padding of a convolution or pooling. Raise a UserError if it differs at the two ends of an axis."""
     pads = attributes.get("pads", [0] * 2 * axes)
     if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or list(pads[:axes]) != list(pads[axes:]):
         raise _reject("padding that differs at the two ends of an axis")

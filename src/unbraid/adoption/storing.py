@@ -29,7 +29,7 @@ class AdoptedModel:
         model: The checked model.
         content: The content of `model.json`.
         tensors: The tensors to store.
-        digest: A digest of the model.
+        digest: A digest that identifies the model. It becomes part of the spec of the run.
         as_code: Whether the model is stored as the name of the function that returns it.
         in_memory: Whether the model is only in memory, because it cannot be stored.
     """
@@ -42,14 +42,17 @@ class AdoptedModel:
     in_memory: bool = False
 
     def network(self) -> AdoptedNet:
-        """Return the network for a run in this process: the stored graphs, or the model itself if there are none."""
+        """Return the network for a run in this process. It is the graphs or, if there are none, the model itself."""
         if self.as_code or self.in_memory:
             return parts_network(self.model.parts, self.content, self.model.latents)
         return graph_network(self.content, self.tensors, self.model.latents)
 
 
 def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) -> AdoptedModel:
-    """Return a model as graphs or, if it cannot be traced, as Python code or in memory.
+    """Return a model in the form in which it is stored.
+
+    The model is stored as graphs if it can be traced. Otherwise it is stored as the name of the function that returned
+    it. If there is no such function, the model is kept in memory only.
 
     Args:
         model: The model, whose modules must be in evaluation mode.

@@ -48,7 +48,10 @@ def convert_script(part: nn.Module, x: Tensor) -> GraphModule:
 
 
 def _merge(a: Any, b: Any, size: Node, graph: Graph) -> Any:
-    """Return the arguments `b` of an operation, with those that differ from `a` as functions of the batch size."""
+    """Merge the arguments of an operation in the first record, `a`, with those in the second record, `b`.
+
+    A whole number that differs between the records is replaced by a linear function of the batch size.
+    """
     if isinstance(b, tuple | list):
         if len(a) != len(b):
             raise UserError("The program must use shapes of the same length for any number of examples.")

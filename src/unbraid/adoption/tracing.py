@@ -15,13 +15,13 @@ from unbraid.adoption.torchscript import contains_script, convert_script
 from unbraid.errors import UserError
 from unbraid.nets.graph import Graph, GraphNetwork, store_graph
 
-TRACED_EXAMPLES = 3  # batch size of tracing
-CHECKED_BATCHES = (1, 4)  # batch sizes of checks
+TRACED_EXAMPLES = 3  # batch size with which a model is traced
+CHECKED_BATCHES = (1, 4)  # batch sizes at which a graph is compared with its model
 TOLERANCE = 1e-4
 
 
 def trace_graph(part: nn.Module, x: Tensor, what: str) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a module as a graph that accepts any number of examples, and its tensors.
+    """Trace a module. Return a graph that accepts any number of examples, and the tensors of the graph.
 
     Args:
         part: The module, in evaluation mode.

@@ -157,10 +157,10 @@ def alignment(
     J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. The
     columns of V in the singular value decomposition of J are the local principal axes. The first mean E is over cells
     of the factor grid, and V' is a random rotation. P ranges over signed permutations. The score is based on the
-    distance to orthogonality (see `orthogonality`), computed for the process that generates the data instead of a
-    decoder. The latents of a VAE follow local principal axes. A VAE therefore finds factors whose image changes are
-    orthogonal and differ in strength. It mixes two factors that change images in similar directions or equally
-    strongly.
+    distance to orthogonality (see `orthogonality`). That distance is defined for a decoder. Here it is computed for the
+    process that generates the data. The latents of a VAE follow local principal axes. A VAE therefore finds factors
+    whose image changes are orthogonal and differ in strength. It mixes two factors that change images in similar
+    directions or equally strongly.
 
     In each of `places` random cells of the factor grid, J is fitted to the images at the corners of the cell. The
     corners are chosen such that neither pixel noise nor interactions between two factors make the estimated changes of
@@ -200,7 +200,10 @@ def alignment(
 
 
 def ordered_factor_columns(data: FactorData, factors: Sequence[str] | None) -> list[int]:
-    """Return the columns of `factors`, or of all ordered factors. Raise a UserError if there are fewer than two."""
+    """Return the column indices of `factors`, or of all ordered factors if it is None.
+
+    Factors with a single value are left out. Raise a UserError if fewer than two remain.
+    """
     if not data.gridded:
         remedy = "Use data with an example for each combination of factor values."
         reject("Alignment needs factors on a full grid.", f"{data.name}, which has no such grid,", remedy)
@@ -220,7 +223,7 @@ def cell_corners(k: int) -> Array:
     """Return the corners of a cell at which images are evaluated, as rows of +1 and -1, (corners, k).
 
     The columns are orthogonal to each other, to the constant 1 and to products of two columns. They are columns of a
-    Hadamard matrix, stacked on their negatives. Fewer than 4k of the 2^k corners of a cell are returned.
+    Hadamard matrix, stacked on their negatives. A cell has 2^k corners, of which fewer than 4k are returned.
     """
     hadamard = np.ones((1, 1))
     while len(hadamard) < k:
@@ -229,7 +232,7 @@ def cell_corners(k: int) -> Array:
 
 
 def local_grams(data: FactorData, columns: list[int], steps: Any, places: int, seed: int) -> Array:
-    """Return J^T J in each grid cell, (places, k, k), where J is the change of images over one cell."""
+    """Return J^T J in each grid cell, (places, k, k). J is the change of images over one cell along each factor."""
     corners = cell_corners(len(columns))
     n_origins = np.array(data.sizes)
     n_origins[columns] -= steps

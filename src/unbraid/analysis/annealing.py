@@ -102,7 +102,7 @@ def growth(
 
 
 def recorded_steps(steps: int, moments: int) -> list[int]:
-    """Return the evenly spaced steps at which quantities are recorded. The last one is the last step."""
+    """Return the evenly spaced steps at which quantities are recorded. They end with the last training step."""
     if not 1 <= moments <= steps:
         requirement = "The 'moments' parameter must be between 1 and the number of steps."
         reject(requirement, f"{moments} for {steps} steps", "Use another number.")
@@ -184,7 +184,7 @@ def summary_text(summary: DataFrame) -> str:
 
 
 def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
-    """Draw reconstructions on the left, one row per snapshot, and information and KL by capacity on the right."""
+    """Draw reconstructions on the left, with one row per snapshot. Plot information and KL by capacity on the right."""
     table = pivot_quantities(summary)
     moments = table[["step", "capacity"]].drop_duplicates().sort_values("step").to_numpy().tolist()
     height = 0.42 * len(images) + 0.5

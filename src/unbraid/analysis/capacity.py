@@ -45,7 +45,8 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         and `high` quartile over seeds.
 
     Raises:
-        UserError: If the runs of AnnealedVAE have fewer than 2 strengths or 2 seeds, or if there are no scores.
+        UserError: If the runs of AnnealedVAE have fewer than 2 strengths or fewer than 2 seeds, or if there are no
+            scores.
     """
     columns = score_columns(table, metrics)
     nats = columns_with_values(

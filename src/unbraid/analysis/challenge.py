@@ -38,7 +38,7 @@ def challenge(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     The settings are the dimension d of the latent space, the final capacity :math:`C_{max}` in nats, the number L of
     steps of the random walk, and the weight :math:`\beta`. Runs that have the same values of all four differ in the
-    seed only. The final KL is also summarised, which shows whether the capacity was reached.
+    seed only. The final KL is also summarised, because it shows whether the capacity was reached.
 
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge, table 1. The report lists the settings
     without their scores.

@@ -73,10 +73,10 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: \rho(u, m) = \mathrm{cor}(\mathrm{rank}\, u, \mathrm{rank}\, m)
 
-    The correlation is over all runs of a dataset. The unsupervised scores u are the last logged reconstruction error,
-    KL and ELBO, the total correlation and the mutual information of mean codes, and the UDR, if the table has them. The
-    signs of the scores are not changed. A low reconstruction error is good, so a negative correlation is expected for
-    it.
+    The correlation is over all runs of a dataset. There are six unsupervised scores u: the reconstruction error, the KL
+    and the ELBO at the end of the training, the total correlation of mean codes, the mutual information of mean codes,
+    and the UDR. Scores that the table does not have are left out. The signs of the scores are not changed. A low
+    reconstruction error is good, so a negative correlation is expected for it.
 
     The paper does not say whether its total correlation is that of mean or of sampled codes. Mean codes are used here.
     UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are not in the paper.
@@ -107,10 +107,10 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 
     .. math:: \rho(m, a_N), \quad \rho(m, a_{100} / a_{10000})
 
-    The correlation is over all runs of a dataset. :math:`a_N` is the test accuracy of logistic regression (LR) or
-    gradient boosted trees (GBT) that were fitted to N labelled examples, averaged over factors. The ratio is the
+    The correlation is over all runs of a dataset. :math:`a_N` is the test accuracy, averaged over factors, of logistic
+    regression (LR) or gradient boosted trees (GBT) that were fitted to N labelled examples. The ratio is the
     statistical efficiency of the paper. Some metrics partly measure how informative codes are. Such a metric correlates
-    with accuracy for that reason alone.
+    with accuracy even if disentanglement itself has no effect.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 5.
 

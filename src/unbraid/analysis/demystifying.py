@@ -31,7 +31,7 @@ from unbraid.scoring.permutation import p_value
 VARIANTS = ("original", "modified", "noise")
 COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
 PRIMARY = 1  # level (index in the sweep over strengths) of the strengths in the tables of the paper
-# These methods do not prune latents.
+# Methods without a normal posterior. Their runs are never counted as over-pruned.
 NO_NORMAL_POSTERIOR = (
     "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp", "diffusion_vae", "s_vae",
     "poincare_vae", "lsbd_vae",
@@ -39,7 +39,7 @@ NO_NORMAL_POSTERIOR = (
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
     "MIG": "mig.discrete_mig",
-    "DCI": "dci.disentanglement",  # with the importances "mean", because these scores agree with the paper
+    "DCI": "dci.disentanglement",  # uses the importances "mean", whose scores agree with the paper
     "DCI, per tree": "dci.disentanglement_per_tree",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
@@ -125,7 +125,7 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
     score on the original images minus the mean score on the modified or noisy images. Its standard error is
     :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}`, with the sample standard deviations s and the numbers n of runs on the two
     kinds of images. Its p-value is that of a two-sided permutation test. Only runs at the primary strength of a method
-    are used. A level is the position of a strength in the sweep. The primary strength is that of level 1, or of the
+    are used. A level is the index of a strength in the sweep. The primary strength is that of level 1, or of the
     lowest level if there is no level 1. Over-pruned runs are left out (see `discard_over_pruned`).
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, table 1, and tables 2 to 4 of its supplement.
@@ -154,7 +154,7 @@ def available_scores(table: DataFrame, metrics: Sequence[str] | None = None) -> 
     """Return the columns of `SCORES` that have values in the table, by display name.
 
     If metrics are given, return the columns of these metrics instead. Raise a UserError if no column of `SCORES` has
-    values, or if no column of one of the given metrics has values.
+    values, or if a given metric has no column with values.
     """
     chosen = [SCORES] if metrics is None else [metric_columns(metric) for metric in metrics]
     found = [columns_with_values(table, columns) for columns in chosen]

@@ -29,8 +29,8 @@ def efficiency(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 
     .. math:: a_{100} / a_{10000}
 
-    :math:`a_N` is the mean test accuracy over factors of trees that were fitted to N labelled examples. The efficiency
-    is the accuracy with 100 examples divided by the accuracy with 10,000 examples.
+    :math:`a_N` is the test accuracy, averaged over factors, of trees that were fitted to N labelled examples. The
+    efficiency is the accuracy with 100 examples divided by the accuracy with 10,000 examples.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 6.
 

@@ -68,9 +68,9 @@ def group_effect(table: DataFrame, by: list[str], scale: float, rng: np.random.G
 
 
 def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Return scores that need labels: metrics, the gap of each factor, and downstream accuracies.
+    """Return scores that need labels: metrics, the mutual information gap of each factor, and downstream accuracies.
 
-    The mean of the gaps is the MIG.
+    The mean of the gaps over factors is the MIG.
     """
     noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER_METRICS)}
     scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER_METRICS}
@@ -81,7 +81,10 @@ def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]
 
 
 def unlabelled_scores(table: DataFrame, quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Return training terms, scores that need no labels, and for AnnealedVAE the information about each factor."""
+    """Return the terms that are logged in training, and the scores that need no labels.
+
+    For AnnealedVAE, also return the information about each factor.
+    """
     n, level = len(table), table["level"].to_numpy()
     annealed = (table["method"] == "annealed_vae").to_numpy()
     kl = np.where(annealed, table["strength"], 40 - 5 * level) + rng.normal(size=n)

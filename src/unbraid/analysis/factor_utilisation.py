@@ -35,6 +35,9 @@ class FactorEncoder(nn.Module):
     r"""The encoder q(z|f) of factors f. A latent is one factor with a learned scale, plus noise of a learned strength.
 
     .. math:: z_j = a_j f_j + \sigma_j \epsilon_j
+
+    The scale :math:`a_j` and the strength :math:`\sigma_j` are learned. The noise :math:`\epsilon_j` is standard
+    normal.
     """
 
     def __init__(self, factors: int) -> None:
@@ -68,8 +71,8 @@ def utilisation(
 
     The input of the encoder q(z|f) is the factors f of an image x. Each latent is one factor, multiplied by a learned
     scale, plus Gaussian noise of a learned strength. The network can therefore choose only how much of the capacity C
-    each factor gets. This amount is the KL of the latent of the factor. `growth` follows an AnnealedVAE instead,
-    whose encoder takes images.
+    each factor gets. This amount is the KL of the latent of the factor. The function `growth` trains an AnnealedVAE
+    instead. The input of its encoder is images.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 4.3 and figure 3.
 
@@ -82,7 +85,7 @@ def utilisation(
         moments: Number of evenly spaced steps at which the quantities are recorded.
         shown: Number of examples whose reconstructions with the first seed are shown.
         batch: Number of images per step.
-        learning_rate: Learning rate of Adam.
+        learning_rate: Learning rate of Adam for the decoder. That of the encoder is 20 times as large.
         net: Network whose decoder is trained. By default the preset for the data.
         likelihood: Likelihood of pixels. By default that of the data.
         quiet: Whether to hide the progress bar.
@@ -141,9 +144,9 @@ class FactorTraining:
                     yield step, self._quantities(step, kl.tolist(), float(torch.stack(errors).mean()))
 
     def _quantities(self, step: int, kl: list[float], error: float) -> dict[str, float]:
-        """Return the quantities to record. `kl` has the KL of each latent for factors f = 1, in nats.
+        """Return the quantities to record. `kl` contains the KL of each latent, in nats, for a factor value f = 1.
 
-        This is also the mean KL over the data, because E f^2 = 1 for standardised factors.
+        This KL equals the mean KL over the data, because E f^2 = 1 for standardised factors.
         """
         named = {f"kl.{name}": value for name, value in zip(self.standardise.names, kl, strict=True)}
         return {"capacity": self.slope * step, "kl": sum(kl), **named, "accuracy": -error}

@@ -53,7 +53,7 @@ class Optimum(NamedTuple):
 
 
 class MeasuredModel(NamedTuple):
-    """The quantities of `Optimum` measured for a linear VAE, sorted by the length of the decoder column, longest first.
+    """The quantities of `Optimum`, measured for a linear VAE. Latents with longer decoder columns come first.
 
     Attributes:
         norms: Squared length of the decoder column of each latent.
@@ -199,7 +199,8 @@ def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> Li
 def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
     """Measure the quantities of `optimum` for a linear VAE, and how well its decoder follows the principal axes.
 
-    The longest column is matched to the largest eigenvalue, and so on. The angle of a column of length 0 is NaN.
+    The decoder columns, longest first, are matched to the principal axes, largest eigenvalue first. The angle of a
+    column of length 0 is NaN.
     """
     c = np.asarray(covariance, float)
     squares = np.square(model.decoder).sum(axis=0)
@@ -219,7 +220,7 @@ def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
 
 
 def linear_data(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
-    """Return a dataset of n vectors with mean zero whose covariance has exactly these eigenvalues and random axes."""
+    """Return n vectors with mean zero. Their covariance has exactly the given eigenvalues and random principal axes."""
     from unbraid.data.own.arrays import from_arrays
 
     values = np.asarray(eigenvalues, float)

@@ -91,8 +91,8 @@ def manipulated_factors(table: DataFrame) -> Result:
 
     :math:`c_{i_1}` and :math:`c_{i_2}` are the two latents with the highest mutual information I with the factor
     :math:`v_j`, and H is the entropy. The mean of these gaps over the factors is the MIG. The gaps are in the columns
-    ``gaps.<factor>``. A study computes these columns at its end, from a different sample of examples than the metric
-    `mig`. As in `manipulated`, only runs at the primary strength are used, and over-pruned runs are left out.
+    ``gaps.<factor>``. A study computes these columns at its end. The metric `mig` uses a different sample of
+    examples. As in `manipulated`, only runs at the primary strength are used, and over-pruned runs are left out.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 3.
 
@@ -192,7 +192,10 @@ def strengths_text(summary: DataFrame) -> str:
 
 
 def count_compensated(rows: DataFrame, variant: str) -> str:
-    """Return in how many combinations of a dataset and a method the best strength reaches the original score."""
+    """Count the combinations of a dataset and a method in which the best strength reaches the original score.
+
+    Return the count and the number of all combinations as text, such as "3 of 8".
+    """
     reached = []
     for _, part in rows.groupby(["data", "method"], sort=False):
         target = part.loc[part["level"] == primary_level(part["level"]), "original"].iloc[0]

@@ -50,10 +50,10 @@ def distance_to_orthogonality(jacobians: Any) -> Array:
     .. math:: J = U \Sigma V^T, \quad \min_P \|V - P\|_F
 
     The minimum is over signed permutations P. It is 0 if the columns are orthogonal, that is, if each latent moves the
-    output along a local principal axis. The nearest P assigns a column P(j) of V to each row j such that the sum of the
-    :math:`|V_{jP(j)}|` is largest, and the squared distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The distance in the
-    paper is the mean over examples. Compare it with `random_distance(d)`, which grows with d. V is not unique if
-    singular values are equal.
+    output along a local principal axis. Let d be the number of columns of J. The nearest P assigns a column P(j) of V
+    to each row j such that :math:`\sum_j |V_{jP(j)}|` is largest. The squared distance is then
+    :math:`2d - 2 \sum_j |V_{jP(j)}|`. The distance in the paper is the mean over examples. Compare it with
+    `random_distance(d)`, which grows with d. V is not unique if singular values are equal.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, eq. (29).
 
@@ -116,8 +116,9 @@ def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE_DEVIATION
     .. math:: KL_\approx = \tfrac12 \sum_{j\ \text{active}} (\mu_j^2 - \log \sigma_j^2 - 1), \quad
         \Delta_{KL} = |KL - KL_\approx| / KL
 
-    The approximation omits sigma^2 of active latents and all terms of the other latents. A VAE is considered polarised
-    if Delta_KL is at most 0.03.
+    Here :math:`\mu_j` and :math:`\sigma_j^2` are the posterior mean and variance of latent j. The KL and its
+    approximation are means over examples. The approximation omits :math:`\sigma_j^2` of active latents and all terms of
+    the other latents. A VAE is considered polarised if :math:`\Delta_{KL}` is at most 0.03.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, section 3.
 

@@ -157,7 +157,7 @@ def draw_heat_map(
     cmap: str = "RdBu_r",
     form: Callable[[float], str] | None = None,
 ) -> None:
-    """Draw a table as a heat map with numbers, whose colours range from `low` to `high`.
+    """Draw a table as a heat map with numbers. The colour map covers values from `low` to `high`.
 
     NaN is drawn grey with a dash. `form` converts a value to text.
     """
@@ -235,7 +235,7 @@ def draw_violins(axes: Axes, groups: Sequence[Any], styles: Sequence[Style]) -> 
 
 
 def draw_legend(figure: Figure, names: dict[str, Style], columns: int | None = None, above: bool = False) -> None:
-    """Draw one legend for the whole figure, below it or `above` it."""
+    """Draw one legend for the whole figure. It is below the figure, or above it if `above` is true."""
     marks = [Line2D([], [], linewidth=1.6, markersize=5, label=name, **style) for name, style in names.items()]
     width = max(1, min(len(marks), columns or int(figure.get_figwidth() / 1.35)))
     figure.legend(

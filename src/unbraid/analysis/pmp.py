@@ -47,7 +47,7 @@ def pmp_comparison(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
 
 
 def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """Show which terms PMP needs, by the median scores over seeds of variants that lack one of its terms.
+    """Show which terms PMP needs. Variants that lack one term are compared by their median scores over seeds.
 
     The names of the variants are those of the study `pmp2021`, such as "without sparsity".
 
@@ -58,8 +58,8 @@ def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Resu
         metrics: Names of metrics. By default those of the six metrics of Locatello et al. (2019) that are in the table.
 
     Returns:
-        A result whose table has one row per dataset and variant of PMP (`method`): `removed`, the name of the term
-        (empty for the full method, which comes first), `runs`, and the median score of each metric.
+        A result whose table has one row per dataset and variant of PMP (`method`): `removed`, the name of the
+        missing term (empty for the full method, which comes first), `runs`, and the median score of each metric.
 
     Raises:
         UserError: If there are no scores, or no dataset has runs of PMP with and without a term.
@@ -92,7 +92,7 @@ def runs_of_both(rows: DataFrame, methods: list[str]) -> DataFrame:
 
 
 def full_method_first(rows: DataFrame) -> DataFrame:
-    """Return the rows in the order of their datasets, where the runs of the full method come first."""
+    """Return the rows grouped by dataset. Within each dataset, the runs of the full method come first."""
     datasets = {data: i for i, data in enumerate(rows["data"].unique())}
     return rows.sort_values(
         ["data", "method"], key=lambda c: c.map(datasets) if c.name == "data" else c != PMP, kind="stable"

@@ -35,9 +35,10 @@ def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
 
     For each seed, the score of a method is the mean over its strengths. The interval of a mean over n seeds is
     Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`, where s is the standard deviation over seeds and
-    :math:`t_{n-1}` the 97.5 % quantile of the t distribution with n - 1 degrees of freedom. The ends of
-    the interval of a rank are the 2.5 % and 97.5 % quantiles of its bootstrap distribution, for which the seeds of each
-    method are drawn with replacement. Rank 1 is the best. Methods with equal means share the mean of their ranks.
+    :math:`t_{n-1}` the 97.5 % quantile of the t distribution with n - 1 degrees of freedom. For the interval of a rank,
+    the seeds of each method are repeatedly drawn with replacement (bootstrap). The ends of the interval are the 2.5 %
+    and 97.5 % quantiles of the resulting ranks. Rank 1 is the best. Methods with equal means share the mean of their
+    ranks.
 
     Limitations: With few seeds, resampling underestimates the spread of ranks. For a method with one seed, the interval
     of the mean is NaN.
@@ -118,7 +119,7 @@ def rank_methods(table: DataFrame, columns: dict[str, str], methods: int) -> Dat
 
 
 def _rank_by_seeds(scores: pd.Series, direction: float) -> DataFrame:
-    """Rank methods, best first. The index of `scores` has a method and a seed.
+    """Rank methods, best first. The index of `scores` has two levels, method and seed.
 
     `direction` is 1 if high scores are good, and -1 otherwise.
     """
@@ -161,7 +162,7 @@ def correlate_rankings(part: DataFrame, first: str, second: str) -> tuple[float,
 
 
 def describe_ranking(ranking: DataFrame) -> str:
-    """Say which method has the best mean rank, and how often the intervals of the two best ranks are separate."""
+    """Say which method has the best mean rank, and how often the intervals of the two best ranks are disjoint."""
     mean_ranks = ranking.groupby("method", sort=False)["rank"].mean().sort_values()
     groups = [part.sort_values("rank") for _, part in ranking.groupby(GROUP, sort=False) if len(part) > 1]
     clear = sum(part["rank_high"].iloc[0] < part["rank_low"].iloc[1] for part in groups)

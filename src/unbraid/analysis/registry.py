@@ -100,7 +100,8 @@ def analyse(
             table.
         out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
         on_skip: A function that is called with the name of each skipped analysis and the reason. By default a warning
-            is issued. If `names` is given, no analysis is skipped: one that cannot be run raises an error.
+            is issued. If `names` is given, no analysis is skipped. An analysis that cannot be
+            run then raises an error.
 
     Returns:
         The result of each analysis by name, in the order of `names` or of `ANALYSES`.

@@ -22,8 +22,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 KEYS = ("run", "data", "method", "strength", "level", "seed")
 # Columns that identify a setting on one dataset. The same level may have different strengths on different datasets.
 SETTING = ["method", "level"]
-# The minimum for a rank correlation. With 10 runs, 1 in 15 correlations of unrelated scores exceeds 0.6 in absolute
-# value.
+# Minimum number of runs for a rank correlation. With 10 runs, 1 in 15 correlations of unrelated scores exceeds 0.6 in
+# absolute value.
 MIN_RUNS = 10
 PAPER_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap")
 SCORE_NAMES = {
@@ -102,7 +102,7 @@ def scored_rows(
 ) -> tuple[DataFrame, dict[str, str]]:
     """Return the rows of a table (see `check_table`) and the columns of its scores (see `score_columns`).
 
-    Raise a UserError if the table has fewer than 2 seeds or `datasets` datasets, or for the reasons given in
+    Raise a UserError if the table has fewer than 2 seeds or fewer datasets than `datasets`, or for the reasons given in
     `check_enough_runs`.
     """
     columns = score_columns(table, metrics)
@@ -115,7 +115,7 @@ def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1
     """Check a table and return the columns of `KEYS` and the given columns, with NaN in place of infinite values.
 
     Variants become methods of their own (see `name_variants`). Raise a UserError if columns are missing, a run occurs
-    twice, or there are fewer than `seeds` seeds or `datasets` datasets.
+    twice, or there are fewer seeds than `seeds` or fewer datasets than `datasets`.
     """
     wanted = check_columns(table, columns)
     table = name_variants(table)
@@ -185,7 +185,7 @@ def check_strengths(rows: DataFrame, data: str) -> None:
 
 
 def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = MIN_RUNS) -> None:
-    """Raise a UserError if no dataset has `minimum` runs, or if all runs of each dataset have the same scores."""
+    """Raise a UserError if no dataset has at least `minimum` runs, or if no dataset has scores that differ."""
     groups = table.groupby("data", sort=False)
     most = int(groups.size().max())
     if most < minimum:
@@ -197,7 +197,7 @@ def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = M
 
 
 def spearman(first: Any, second: Any, minimum: int = MIN_RUNS) -> float:
-    """Return Spearman's rank correlation over the pairs of finite values.
+    """Return Spearman's rank correlation over the pairs in which both values are finite.
 
     It is NaN if there are fewer than `minimum` such pairs, or if one of the variables is constant.
 

@@ -135,9 +135,9 @@ def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str])
 
 
 def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
-    """Return the probability that a run at the level with the worst median beats a run at the best level.
+    """Return the probability that a run at the worst level has a better score than a run at the best level.
 
-    A tie contributes 1/2.
+    The worst and the best level are those with the worst and the best median. A tie contributes 1/2.
     """
     scored = part.dropna(subset=[column])
     groups = (sign * scored[column]).groupby(scored["level"])

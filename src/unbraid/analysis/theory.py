@@ -24,7 +24,7 @@ MIN_PROBABILITY = float(np.finfo(float).tiny)
 
 
 class Marginal(NamedTuple):
-    """The distribution of one latent: its distribution function, the inverse, and the density (only for Jacobians)."""
+    """The distribution function of one latent, its inverse, and its density. Only `jacobian` needs the density."""
 
     cdf: Function
     icdf: Function
@@ -35,7 +35,7 @@ Marginals = str | Sequence[Sequence[Any]]
 
 
 def householder(d: int, alpha: float = 0.25) -> Array:
-    r"""Return the orthogonal matrix without zeros that is used in the proof. It is a reflection.
+    r"""Return the orthogonal matrix without zeros that is used in the proof of theorem 1. It is a reflection.
 
     .. math:: A = I - 2 v v^T, \quad v_1 = \sqrt\alpha, \; v_i = \sqrt{(1 - \alpha) / (d - 1)}
 

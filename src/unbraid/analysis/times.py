@@ -34,8 +34,8 @@ class ObjectiveTimes(NamedTuple):
 def objective_times(run: Run, data: FactorData, batch: int | None = None, repeats: int = REPEATS) -> ObjectiveTimes:
     """Measure how long the objective of a run takes, for one run alone and without the optimiser.
 
-    The batch is drawn once, as in training. Operations are launched one by one. When many runs are trained together on
-    a GPU, each run takes less time than measured here.
+    The batch is drawn once, as in training. Operations are launched one by one, without a CUDA graph. When many runs
+    are trained together on a GPU, each run takes less time than measured here.
 
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 5.
 

@@ -51,7 +51,10 @@ def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_va
 
 
 def summary_text(summary: DataFrame) -> str:
-    """Say how often the median falls from the weakest to the strongest regularisation, and give its overall median."""
+    """Say how often the total correlation falls from the weakest to the strongest regularisation.
+
+    Also give the median total correlation of sampled and of mean codes.
+    """
     ordered = summary.sort_values("level")
     ends = ordered.groupby(["codes", "data", "method"])["median"].agg(["first", "last"])
     counts = {kind: (int((e["last"] < e["first"]).sum()), len(e)) for kind, e in ends.groupby(level="codes")}

@@ -64,7 +64,8 @@ def best_noise(rotation: Any, covariance: Any, log_noise: float) -> Array:
 
     .. math:: e_j^2 = \exp\big((c + \textstyle\sum_k \log d_k) / n\big) / d_j, \quad d_j = (U C U^T)_{jj}
 
-    Every latent then contributes equally to the loss.
+    Here U is the rotation, C the covariance and n the number of latents. With these variances, every latent contributes
+    equally to the loss.
     """
     u = np.asarray(rotation, float)
     strengths = np.diag(u @ check_covariance(covariance) @ u.T)
@@ -77,9 +78,9 @@ def trace_bound(covariance: Any, log_noise: float) -> float:
     .. math:: \min_{U, e} \sum_j e_j^2 (U C U^T)_{jj} = n \exp\big((c + \log\det C) / n\big),
         \quad \sum_j \log e_j^2 = c
 
-    Here U is a rotation of the latents and e_j^2 the noise variance of latent j. The minimum is attained if and only if
-    U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2 is fixed,
-    as a substitute for a fixed KL.
+    Here U is a rotation of the n latents and e_j^2 the noise variance of latent j. The minimum is attained if and only
+    if U C U^T is diagonal, that is, at the principal axes. The sum c of log e_j^2 is fixed, as a substitute for a fixed
+    KL.
 
     Deviation from the paper: Eq. (8) of the supplement bounds the loss for fixed noise variances. That bound is in
     general not attained (see `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a
@@ -112,9 +113,9 @@ def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
 
     .. math:: \min_U \sum_j e_j^2 (U C U^T)_{jj} = \sum_j e_{(j)}^2 \lambda_{(n + 1 - j)}
 
-    Here (j) denotes the j-th smallest value. The minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8)
-    of the supplement, where E is the diagonal matrix of the e_j. The minimum equals this bound only if all products in
-    the sum are equal.
+    Here :math:`\lambda` are the eigenvalues of C, and the index (j) denotes the j-th smallest value. The
+    minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8) of the supplement, where E is the diagonal
+    matrix of the e_j. The minimum equals this bound only if all products in the sum are equal.
 
     >>> fixed_noise_minimum([[4.0, 0.0], [0.0, 1.0]], [1.0, 1.0]), trace_bound([[4.0, 0.0], [0.0, 1.0]], 0.0)
     (5.0, 4.0)
@@ -152,7 +153,7 @@ def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) 
 
 
 def best_scale(values: Any) -> float:
-    r"""Return the factor by which latent means must be scaled to minimise the KL, for any noise.
+    r"""Return the number c by which latent means must be multiplied to minimise the KL, for any noise.
 
     .. math:: \arg\min_c \sum_i \big(c^2 x_i^2 - \log(c^2 y_i^2)\big) = \sqrt{n / \textstyle\sum_i x_i^2}
 

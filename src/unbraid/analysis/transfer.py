@@ -23,7 +23,7 @@ from unbraid.analysis.results_table import (
 )
 
 CHOICES = {"by_mean": "chosen by mean of other seeds", "by_seed": "chosen by one other seed"}
-SAME_SETTING = [*SETTING, "strength"]  # settings of two datasets are the same only if their strengths are equal
+SAME_SETTING = [*SETTING, "strength"]  # columns that must be equal if runs on two datasets have the same setting
 CASES = ("same metric, same data", "other metric, same data", "same metric, other data", "other metric, other data")
 
 
@@ -122,9 +122,10 @@ def best_weights(values: Array) -> Array:
 
 
 def choice_weights(values: Array, by: str) -> Array:
-    """Return the weights of the settings that are chosen when each seed in turn is left out.
+    """Choose the best settings once per seed, without the scores of this seed. Return the weights of the settings.
 
-    `by` is "by_mean" or "by_seed" (see `transfer`). Scores and weights have the shape (..., settings, seeds).
+    Settings that are not chosen have weight 0. `by` is "by_mean" or "by_seed" (see `transfer`). Scores and weights have
+    the shape (..., settings, seeds).
     """
     seeds = range(values.shape[-1])
     if by == "by_mean":
@@ -135,7 +136,7 @@ def choice_weights(values: Array, by: str) -> Array:
 
 
 def win_fractions(values: Array) -> Array:
-    """Return the fraction of other settings that each setting beats with the same seed.
+    """Return the fraction of other settings that each setting beats with the same seed. A tie contributes 1/2.
 
     Scores and fractions have the shape (..., settings, seeds).
     """

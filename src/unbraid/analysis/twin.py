@@ -21,8 +21,9 @@ def entangled_twin(run: Run, matrix: Array | None = None, *, seed: int = 0) -> T
 
     .. math:: q'(z|x) = N(A \mu(x), A\, \mathrm{diag}(\sigma^2(x)) A^T), \quad p'(x|z) = p(x|A^T z)
 
-    The orthogonal matrix A does not change the prior N(0, I), so the ELBO and log p(x) are the same for every x. This
-    is theorem 1 with normal marginals. It holds for methods with the prior N(0, I) and normal posteriors.
+    Here :math:`\mu(x)` and :math:`\sigma^2(x)` are the posterior means and variances of the run. The orthogonal matrix
+    A does not change the prior N(0, I), so the ELBO and log p(x) are the same for every x. This is theorem 1 with
+    normal marginals. It holds for methods with the prior N(0, I) and normal posteriors.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
 

@@ -36,8 +36,8 @@ def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Returns:
         A result whose table has one row per dataset and metric: the explained fractions `objective` and `setting`, the
-        fractions `objective_chance` and `setting_chance` that are expected by chance, and `runs`. The fractions are NaN
-        for a dataset and a metric if all runs have the same score there.
+        fractions `objective_chance` and `setting_chance` that are expected by chance, and `runs`. The fractions
+        are NaN if all runs on the dataset have the same score.
 
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.

@@ -28,8 +28,8 @@ def stability(table: DataFrame, folder: str | Path | None = None) -> Result:
 
     Returns:
         A result whose table has one row per dataset, parametrisation and learning rate: the number of `runs`, how many
-        of them `diverged`, and the quartiles and the median of the ELBO at the end of the training, in nats per
-        example, over the runs that did not diverge. The upper row of the figure shows this ELBO. Points are missing
+        of them `diverged`, and the quartiles and the median of the final ELBO in nats per example. Diverged runs are
+        left out of the quartiles and the median. The upper row of the figure shows the final ELBO. Points are missing
         where all runs diverged. The lower row shows the ELBO at each step, at the lowest learning rate.
 
     Raises:
@@ -82,7 +82,7 @@ def learning_curves(runs: DataFrame, folder: Path) -> DataFrame:
 
 
 def stability_text(summary: DataFrame) -> str:
-    """Say at which learning rates runs of each parametrisation did not diverge, and which has the highest ELBO."""
+    """Say at which learning rates each parametrisation did not diverge, and which parametrisation has the best ELBO."""
     trained = summary[summary["diverged"] < summary["runs"]]
     highest = trained.groupby("parametrisation", sort=False)["learning_rate"].max()
     parts = [f"{name} {rate:g}" for name, rate in highest.items()]

@@ -40,7 +40,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 
 def run(options: Any) -> None:
-    """Evaluate the runs and print one table per dataset."""
+    """Compute or load the scores of the runs, and print one table per dataset."""
     from unbraid.accel.devices import check_device
     from unbraid.studies.appearance import AppearanceSettings, appearance_table, held_out_name, table_columns
 

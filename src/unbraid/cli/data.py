@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    """Run one action."""
+    """Run one action of `unbraid data`, such as `list`."""
     if not arguments or arguments[0] in ("-h", "--help"):
         actions = "\n".join(f"  {name:<8}{text}" for name, (_, text) in ACTIONS.items())
         print(f"usage: unbraid data ACTION ...\n\n{__doc__}\n\nactions (each has --help):\n{actions}\n\n{EXAMPLES}")

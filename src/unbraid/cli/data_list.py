@@ -25,7 +25,11 @@ def datasets_table(folder: Path) -> str:
 
 
 def dataset_status(source: Source, folder: Path) -> str:
-    """Say whether a dataset is built in or present; otherwise say how to download it."""
+    """Return the status of a dataset.
+
+    A built-in dataset is "built in", or needs an optional dependency. A published dataset is "present", or can be
+    downloaded by unbraid or by hand.
+    """
     if source.built_in:
         missing = source.extra and importlib.util.find_spec(source.extra[1]) is None
         return f"needs pip install 'unbraid[{source.extra[0]}]'" if source.extra and missing else "built in"
@@ -38,7 +42,10 @@ def dataset_status(source: Source, folder: Path) -> str:
 
 
 def dataset_size(source: Source, folder: Path) -> str:
-    """Return the total size of the files of a dataset, or "unknown" if the size of any file is unknown."""
+    """Return the total size of the files of a dataset, or "unknown" if the size of any file is unknown.
+
+    A built-in dataset has no files, so the text is empty.
+    """
     if source.built_in:
         return ""
     files = best_alternative(source, folder)

@@ -97,7 +97,7 @@ def measure_times(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
 
 
 def draw_factor(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
-    """Draw the two columns of codes with the most information about a factor, and return the path and the columns."""
+    """Draw the two latents with the most information about a factor. Return the path of the picture and the latents."""
     from unbraid.pictures.circle import draw_circle
     from unbraid.pictures.images import write_picture
     from unbraid.pictures.pair import codes_and_factors, informative_controls
@@ -113,5 +113,5 @@ def draw_factor(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
 
 
 def _format(value: Any) -> Any:
-    """Return a number, or "-" if it is not defined."""
+    """Return the value, or "-" if it is None."""
     return "-" if value is None else value

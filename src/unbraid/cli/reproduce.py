@@ -150,9 +150,9 @@ def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> st
 
 
 def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield one line for each group of numbers that are missing for the same reason.
+    """Yield one line for each group of published results that are missing in the runs for the same reason.
 
-    For published signs, the line gives only their number.
+    For published signs, the line says only how many of them are missing.
     """
     columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:

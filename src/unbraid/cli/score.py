@@ -85,7 +85,7 @@ def run(options: Any) -> None:
 
 
 def check_options(options: Any) -> None:
-    """Raise an error if a number is too small, if not exactly one of runs and arrays is given, or if flags conflict."""
+    """Raise an error if a number is too small, if both or neither of runs and arrays are given, or if flags clash."""
     for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
         if (value := getattr(options, flag)) is not None and value < low:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
@@ -102,7 +102,7 @@ def check_options(options: Any) -> None:
 
 
 def choose_protocol(options: Any, folders: Sequence[Path] = ()) -> Protocol:
-    """Return the protocol of the studies in the folders, or the default, with the values of the given flags."""
+    """Return the protocol of the studies in the folders, or the default protocol. Given flags replace its values."""
     flags = {name: getattr(options, name) for name in ("train", "test", "table", "seed", "draws")}
     given = {name: value for name, value in flags.items() if value is not None}
     protocols = {replace(read_protocol(folder), **given) for folder in folders} or {replace(Protocol(), **given)}
@@ -116,7 +116,10 @@ def choose_protocol(options: Any, folders: Sequence[Path] = ()) -> Protocol:
 
 
 def score_runs(options: Any, metrics: Sequence[str] | None) -> tuple[ScoreRows, list[BoundsSample], Protocol]:
-    """Return the score rows of all trained runs in the folders, the samples for their bounds, and the protocol."""
+    """Score all trained runs in the folders.
+
+    Return the rows of scores, the samples on which perfect codes and noise are scored as bounds, and the protocol.
+    """
     from unbraid.accel.devices import check_device
     from unbraid.runs.results_update import updated_results
     from unbraid.scoring.score import score_runs
@@ -154,7 +157,7 @@ def trained_runs(options: Any) -> list[Run]:
 def score_files(
     options: Any, metrics: Sequence[str] | None, protocol: Protocol
 ) -> tuple[ScoreRows, list[BoundsSample]]:
-    """Return one row of scores for the arrays in the files, and the sample for the bounds of these scores."""
+    """Return one row of scores for the arrays in the files, and the sample on which the bounds are computed."""
     codes, factors = read_arrays(options.codes, options.factors, options.header)
     names = tuple(factors.names or factor_names(factors.array.shape[1]))
     row, rows = score_arrays(

@@ -24,7 +24,7 @@ def add_sheet_flags(parser: Parser, file: str) -> None:
 
 
 def load_sheet_runs(options: Any, without: str = "") -> list[Run]:
-    """Load the runs to draw: those with a decoder and, unless --all is given, one run per setting.
+    """Load the runs to draw: only runs with a decoder and, unless --all is given, only one run per setting.
 
     If `without` is "prior", runs of methods without a prior are also left out, unless no run has a prior. The number
     of runs that are left out is printed, separately for a missing decoder and a missing prior.

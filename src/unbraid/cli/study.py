@@ -142,7 +142,7 @@ def selection_arguments(options: Any) -> dict[str, Any]:
 
 
 def training_arguments(options: Any) -> dict[str, Any]:
-    """Return the remaining flags, as arguments of `unbraid.study`."""
+    """Return the flags that `selection_arguments` does not return, as arguments of `unbraid.study`."""
     if options.out is None:
         raise UserError("Give the folder for the runs: --out FOLDER. Or use --plan to see what would be trained.")
     names = ("samples", "draws", "jobs", "devices", "cluster", "cluster_shared", "quiet")
@@ -175,7 +175,7 @@ def run(options: Any) -> None:
 def plan_text(name: str, selected: dict[str, Any], gpus: Sequence[int] = (), assume: Sequence[str] = ()) -> str:
     """Return a table with one row per dataset, method and number of steps, followed by the total time.
 
-    If numbers of GPUs are given, a table with the projected time and cost for each of them follows.
+    If `gpus` is not empty, a second table has the projected time and cost for each number of GPUs in it.
     """
     from unbraid.studies.projection import Assumptions
     from unbraid.studies.runner import plan_study

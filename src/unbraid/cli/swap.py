@@ -15,7 +15,7 @@ from unbraid.cli.values import argument_type, parse_integers, path, whole_number
 
 
 def parse_groups(text: str) -> list[list[int]]:
-    """Parse a comma-separated list of latents or ranges, in which a plus sign joins those that are exchanged together.
+    """Parse a comma-separated list of latents or ranges. Latents that are joined by a plus sign are exchanged together.
 
     >>> parse_groups("0,3"), parse_groups("0+1,4-5")
     ([[0], [3]], [[0, 1], [4], [5]])

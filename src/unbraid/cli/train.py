@@ -39,7 +39,7 @@ SPEC_FLAGS = (
 
 
 def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str, value: Any = None) -> None:
-    """Add a flag for a dataclass field. It takes one or several values.
+    """Add a flag for a dataclass field. The flag takes one or several values.
 
     `value` is the default of the flag if the default of the field is None.
     """

@@ -105,7 +105,7 @@ def run(options: Any) -> None:
 
 
 def draw_sheet(runs: Sequence[tuple[str, Run]], options: Any, **settings: Any) -> Path:
-    """Draw traversals in one file: of the best and worst runs with --extremes, or else of one run per setting."""
+    """Draw traversals in one file. With --extremes, draw the best and worst runs, otherwise one run per setting."""
     from unbraid.pictures.sheets import draw_traversals, one_run_per_setting
 
     titles = {id(run): title for title, run in runs}

@@ -83,7 +83,7 @@ def load(
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
         root: Folder in which the files of published datasets are stored. The default is the environment variable
-            UNBRAID_DATA, or else the folder unbraid in XDG_DATA_HOME, which is ~/.local/share by default.
+            UNBRAID_DATA. If it is not set, the default is $XDG_DATA_HOME/unbraid, or else ~/.local/share/unbraid.
 
     Returns:
         The dataset.
@@ -141,12 +141,12 @@ def _load_added(
         )
     data.name = plain_name
     if isinstance(data, OwnData) and data.in_memory:
-        data.source = data.fingerprint  # marks the data as not in memory, because they can be loaded again by name
+        data.source = data.fingerprint  # a source means that the data can be loaded again by name
     return apply_options(data.to(device), name, given, root)
 
 
 def _similar_path(name: str) -> str:
-    """Return a sentence about the file or folder in the working directory with the most similar name, if any."""
+    """Return a sentence that names a file or folder with a similar name in the working directory, or an empty text."""
     near = difflib.get_close_matches(name, [path.name for path in Path.cwd().iterdir()], n=1, cutoff=0.75)
     return f" There is {near[0]!r} in the working directory." if near else ""
 

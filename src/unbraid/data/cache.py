@@ -1,6 +1,7 @@
 """A cache on disk for tables that take a long time to compute.
 
-If the cache fails, a warning is issued and the table is computed again. The program never stops for this reason.
+If a table cannot be read from the cache or written to it, a warning is issued. A table that cannot be read is computed
+again. The program never stops because of the cache.
 """
 
 from __future__ import annotations

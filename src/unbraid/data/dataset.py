@@ -45,7 +45,7 @@ class ExampleSampler(Protocol):
 class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     """Examples with factors. Unless a subclass says otherwise, there is one example per combination of factor values.
 
-    It is a torch `Dataset` with items (example, factors), so a `DataLoader` accepts it.
+    This class is a torch `Dataset` with items (example, factors), so a `DataLoader` accepts it.
 
     Examples are ordered so that the last factor varies fastest (C order). The subclass `Labelled` is for data whose
     labels do not form a full grid.
@@ -92,7 +92,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """For each factor, the amount by which the index increases when the factor increases by one."""
+        """For each factor, the amount by which the index of an example increases when the factor increases by one."""
         return tuple(math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes)))
 
     def __len__(self) -> int:

@@ -124,9 +124,8 @@ def split_conditions(data: FactorData, split: str) -> str:
     For other datasets, "extrapolation" holds out the upper half of the values of the ordered factor with the most
     values. "range" holds out these values only in combination with the last value of a second factor. The second
     factor is the first categorical factor. If there is none, it is the factor with the fewest values among the other
-    ordered factors.
-    "element" holds out the combinations of the upper half of every ordered factor with the last value of every
-    categorical factor.
+    ordered factors. "element" holds out an example if every ordered factor is in the upper half of its values and every
+    categorical factor has its last value.
 
     Args:
         data: The whole dataset.
@@ -165,7 +164,10 @@ def _upper_half(name: str, size: int) -> str:
 
 
 def _other_factor(sizes: Mapping[str, int], ordered: Mapping[str, int], longest: str) -> str:
-    """Return the first categorical factor, or the ordered factor with the fewest values that is not `longest`."""
+    """Return the first categorical factor.
+
+    If there is none, return the ordered factor with the fewest values, other than `longest`.
+    """
     categorical = [name for name in sizes if name not in ordered]
     rest = [name for name in ordered if name != longest]
     return categorical[0] if categorical else min(rest, key=lambda name: ordered[name])
@@ -217,7 +219,7 @@ class SideView(FactorData):
 
     @property
     def fingerprint(self) -> str | None:
-        """A digest of the content of the whole dataset, or None if its name already identifies it."""
+        """A digest of the content of the whole dataset, or None if the name of the dataset identifies its content."""
         fingerprint: str | None = getattr(self.base, "fingerprint", None)
         return fingerprint
 

@@ -28,8 +28,8 @@ class ByteImages(FactorData):
 class Labelled(FactorData):
     """Examples with one row of labels per example. The labels need not form a full grid.
 
-    There may be no labels at all (k = 0). Such data can be used for training, traversals and comparisons, and with
-    all metrics that need no labels.
+    There may be no labels at all (k = 0). Data without labels can be used for training, traversals, comparisons, and
+    metrics that need no labels.
 
     Args:
         name: Name of the dataset.

@@ -48,9 +48,9 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
 def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     """Generate 512 vectors that are a smooth nonlinear embedding of three factors with equal variances.
 
-    The embedding consists of a matrix with orthonormal columns, the increasing function `nonlinearity`, and another
-    such matrix. It is injective because each of these steps is injective. The vectors are centred and scaled to a root
-    mean square of 0.25, which is similar to that of pixels.
+    The embedding has three steps: a matrix with orthonormal columns, the increasing function `nonlinearity`, and an
+    orthogonal matrix. It is injective because each step is injective. The vectors are centred and scaled to a root mean
+    square of 0.25, which is similar to that of pixels.
 
     Returns:
         The dataset, with examples of shape (12,), and the factors (512, 3).
@@ -106,7 +106,7 @@ def step_unevenness(codes: Float[Tensor, "n d"]) -> float:
 
 
 def largest_neighbour_angle(codes: Float[Tensor, "n d"]) -> float:
-    """Return the largest difference in radians between the true angles of examples whose codes are nearest neighbours.
+    """Return the largest angle in radians between an example and the example whose code is nearest to its own.
 
     `codes` contains the codes of n equally spaced angles of a full circle, in order. If the codes form a circle without
     folds, the result is 2 pi / n.

@@ -104,7 +104,7 @@ class ChangedImages(FactorData):
         return self.base.missing_labels
 
     def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
-        """Return the index of the examples with these factors."""
+        """Return the indices of the examples with these factors."""
         return self.base.index_of(factors)
 
     def to(self, device: str | torch.device) -> FactorData:
@@ -116,7 +116,7 @@ class ChangedImages(FactorData):
 
 
 class ManipulatedImages(ChangedImages):
-    """Images x' = x + eps m(w), where w are the factors and m(w) is a learned pattern.
+    """Images x' = x + eps m(w), where x is the original image, w are its factors, and m(w) is a learned pattern.
 
     Attributes:
         patterns: All patterns, in units of 1 / `PATTERN_LEVELS`.
@@ -203,10 +203,10 @@ def apply_manipulation(data: FactorData, file: str | Path, root: str | Path | No
 
     Args:
         data: The dataset of images for which the manipulation was made.
-        file: A path, or the name of a file in the folder ``modified`` of the data folder, or "default" for
-            ``NAME.safetensors`` in that folder.
-        root: Data folder. The default is the environment variable UNBRAID_DATA, or else the folder unbraid in
-            XDG_DATA_HOME, which is ~/.local/share by default.
+        file: A path, or the name of a file in the folder ``modified`` of the data folder. "default" means the file in
+            that folder that is named after the dataset, such as ``dsprites.safetensors``.
+        root: Data folder. The default is the environment variable UNBRAID_DATA. If it is not set, the default is
+            $XDG_DATA_HOME/unbraid, or else ~/.local/share/unbraid.
 
     Returns:
         The changed dataset, with the option ``modified=`` in its name.

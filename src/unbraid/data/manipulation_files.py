@@ -54,8 +54,8 @@ def default_file(data: FactorData, root: str | Path | None = None) -> Path:
 def find_file(file: str, data: FactorData, root: str | Path | None = None) -> Path:
     """Return the path of a file with a manipulation.
 
-    `file` is a path, a file name in the default folder, or "default". If there is no such file, the UserError says
-    which paths were tried and how to create the file.
+    `file` is a path, the name of a file in the folder ``modified`` of the data folder, or "default" (see
+    `default_file`). If there is no such file, raise a UserError that says which paths were tried and how to create it.
     """
     default = default_file(data, root)
     candidates = [default] if file == "default" else [expand_user(file), default.parent / file]

@@ -1,6 +1,7 @@
-"""Datasets that read their images from a file of modified images, which has the layout of the original file.
+"""Datasets that read their images from a file of modified images.
 
-Zietlow, Rolinek and Martius (2021) publish their modified dSprites and Shapes3D (doi:10.17617/3.6i) in this layout.
+Such a file has the layout of the original file of the dataset. Zietlow, Rolinek and Martius (2021) publish their
+modified dSprites and Shapes3D (doi:10.17617/3.6i) in this form.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ def read_modified_images(data: FactorData, file: str | Path, root: str | Path | 
     """Replace the images of dSprites or Shapes3D by those of a file in the layout of the original file.
 
     The file has the arrays of the published file of the dataset: imgs, latents_classes and latents_values for dSprites,
-    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. Labels are checked against the grid.
+    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. The labels must be
+    those of the full grid of factors.
 
     Args:
         data: dSprites or Shapes3D.
         file: The path of a .npz or HDF5 file, or its name in the folder ``modified`` of the data folder.
-        root: Data folder. The default is the environment variable UNBRAID_DATA, or else the folder unbraid in
-            XDG_DATA_HOME, which is ~/.local/share by default.
+        root: Data folder. The default is the environment variable UNBRAID_DATA. If it is not set, the default is
+            $XDG_DATA_HOME/unbraid, or else ~/.local/share/unbraid.
 
     Returns:
         The changed dataset, with the option ``modified=`` in its name.

@@ -51,8 +51,8 @@ def move_images(data: Labelled, max_degrees: float, max_shift: float, seed: int 
         seed: Random seed.
 
     Returns:
-        The moved images. After the labels of `data`, they have the labels `turn`, `right` and `down`. These are
-        the bins of the rotation and of the two shifts, with 10 bins of equal width each.
+        The moved images. Their labels are those of `data`, followed by `turn`, `right` and `down`. These three are the
+        bins of the rotation and of the two shifts. Each of the three has 10 bins of equal width.
 
     Raises:
         UserError: If a limit is out of range, or if the data are not images.

@@ -64,7 +64,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the function `make` that users can set as options in the name of a dataset."""
+    """Return the parameters of a dataset function `make` that users can set as options in the name of the dataset."""
     parameters = inspect.signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in ("device", "progress", "root", "cache")}
 
@@ -98,7 +98,8 @@ def apply_options(
 ) -> FactorData:
     """Return the data with the common options applied, and with `name` as their name.
 
-    Only the option `side` changes which examples and factors the dataset has.
+    The option `side` changes which examples and factors the dataset has. The options `correlate`, `subset` and
+    `holdout` only change which examples are drawn.
     """
     if not options:
         return data
@@ -121,7 +122,7 @@ def apply_options(
 
 
 def _one_side(data: FactorData, options: Mapping[str, str]) -> FactorData:
-    """Return the examples of the side that the option `side` names."""
+    """Return the examples of one side of a holdout, "training" or "heldout", as the option `side` says."""
     if options["side"] not in SIDES:
         raise UserError(unknown_name_message("side of the option 'holdout'", options["side"], list(SIDES)))
     clashes = [key for key in ("correlate", "subset") if key in options]

@@ -16,7 +16,7 @@ from unbraid.runtime.files import refuse_special_file
 
 TOTAL_LIMIT = 32 << 30  # maximum unpacked bytes of all members; the largest supported dataset has 13 GB
 MEMBER_LIMIT = 2 << 30  # maximum unpacked bytes of one member, because a member is read into memory
-RATIO_LIMIT = 500  # maximum ratio of unpacked to packed size; dSprites, which compresses best, has a ratio of about 116
+RATIO_LIMIT = 500  # maximum ratio of unpacked to packed size; supported datasets reach about 116 (dSprites)
 SMALL_TOTAL = 256 << 20  # an archive with at most this many unpacked bytes may have any ratio
 PADDING_LIMIT = 64 << 20  # maximum number of bytes after the last member of a tar archive
 COUNT_LIMIT = 1_000_000  # maximum number of members; CelebA has 202,599
@@ -32,7 +32,7 @@ def accept_all(name: str) -> bool:
 def read_tar_files(path: Path, wanted: Callable[[str], bool] = accept_all) -> Iterator[tuple[str, io.BytesIO]]:
     """Yield the name and content of each file in a tar archive for which `wanted(name)` is true, in order.
 
-    The archive may be compressed. Before a file is yielded, all members up to it have been checked by `safe_members`,
+    The archive may be compressed. Before a file is yielded, `safe_members` checks this file and all members before it,
     including those that are not wanted.
     """
     try:

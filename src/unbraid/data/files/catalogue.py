@@ -75,14 +75,14 @@ class Source:
 
 
 def _mirrored_files(published: Iterable[tuple[str, int, str]], folders: tuple[str, ...]) -> tuple[File, ...]:
-    """Return files that have the same names at several base addresses, with their published sizes and SHA-256."""
+    """Return catalogue entries for files (name, size, SHA-256) that can be downloaded from several base addresses."""
     return tuple(File(name, tuple(f + name for f in folders), sha256, size) for name, size, sha256 in published)
 
 
 def _unpacked_files(files: tuple[File, ...], below: str) -> tuple[File, ...]:
-    """Return the same files in decompressed form.
+    """Return catalogue entries for the decompressed forms of .gz files.
 
-    They may also be in the subfolder `below`, where other programs store them.
+    The decompressed files may also be in the subfolder `below`, where other programs store them.
     """
     names = (file.name.removesuffix(".gz") for file in files)
     return tuple(File(name, other_names=(f"{below}/{name}",)) for name in names)

@@ -32,10 +32,10 @@ VERSION = 1  # increase this when the output of a reader changes; all files are 
 def cached_table(
     name: str, sources: Sequence[Path], shape: tuple[int, ...], blocks: Blocks, progress: Progress | None = None
 ) -> UInt8[Tensor, "n ..."]:
-    """Return a table of bytes, which is computed on the first call and memory-mapped from the cache folder later.
+    """Return a table of bytes that is memory-mapped from the cache folder. The first call computes and stores it.
 
-    The name of the cached .npy file contains digests of the paths of `sources` and of their sizes and modification
-    times. A changed source is therefore converted again, and the table of its earlier state is deleted. If two
+    The name of the cached .npy file contains two digests: one of the paths of `sources`, and one of their sizes and
+    modification times. If a source changes, the table is computed again and the old table is deleted. If two
     processes need the same table, the second one waits for the first and uses its file. The file gets its final name
     only when it is complete and on disk, so an interrupted conversion never leaves a file that looks complete.
 

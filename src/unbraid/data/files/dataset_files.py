@@ -46,8 +46,8 @@ def download_files(
         show_message: Called with a message about the dataset and a message about each file.
 
     Raises:
-        UserError: If a download fails, or if a program cannot download all missing files. In the second case, the
-            message contains instructions for a manual download.
+        UserError: If a download fails, or if some missing files can be downloaded only by hand. In the second case, the
+            message contains instructions for the manual download.
     """
     source = find_source(name)
     if source.built_in:
@@ -85,8 +85,8 @@ def replace_urls(source: Source, files: tuple[File, ...], url: str) -> tuple[Fil
         source: Catalogue entry of the dataset.
         files: Files to download.
         url: If it ends with /, the address of a folder that contains all `files`. Otherwise, the address of a single
-            file, which is the file of `source` whose name is the last part of the address. If no file has that name
-            and `files` contains a single file, the address is used for that file.
+            file. The last part of the address must be the name of a file of `source`, unless `files` contains a single
+            file. In that case, the address may end with any name.
 
     Returns:
         The files with the new addresses. If `url` names a file of an alternative other than `files`, the files of

@@ -50,7 +50,7 @@ class InterruptedDownload(DownloadError):
 
 
 class StalePartialFile(DownloadError):
-    """The partial file does not match the content of the address. It is deleted, and the download starts again."""
+    """The partial file does not match the content at the address. It is deleted, and the download starts again."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
-    """Return the offset of the response body in the file, and the length of the whole file.
+    """Return the position in the file at which the response body starts, and the length of the whole file.
 
     The length is None if the server does not state it.
     """

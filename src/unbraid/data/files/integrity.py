@@ -32,7 +32,7 @@ class CheckResult:
     Attributes:
         summary: What was compared, in words.
         sha256: The SHA-256 of the file, or None for a folder.
-        new: Whether there was no published or recorded SHA-256 to compare with.
+        new: True if there was neither a published nor a recorded SHA-256 to compare with.
     """
 
     summary: str
@@ -105,9 +105,9 @@ def check_file(
 
 
 def _check_format(path: Path, suffix: str) -> None:
-    """Raise a UserError for an HTML page or a truncated archive that has the name of a data file.
+    """Raise a UserError if a data file is in fact an HTML page or a truncated archive.
 
-    This works even if no checksum is published.
+    The check looks at the first and last bytes, so it needs no published checksum.
     """
     beginning = FIRST_BYTES.get(suffix, b"")
     with path.open("rb") as file:

@@ -16,8 +16,8 @@ MAX_LISTED_FILES = 6  # maximum number of missing files that are listed individu
 def data_folder(root: Path | str | None = None) -> Path:
     """Return the folder in which the files of published datasets are stored.
 
-    This is `root` if it is given. Otherwise it is the environment variable UNBRAID_DATA, or else the folder unbraid in
-    XDG_DATA_HOME, which is ~/.local/share by default.
+    It is the first of these that is given: `root`, the environment variable UNBRAID_DATA, and $XDG_DATA_HOME/unbraid.
+    If none is given, it is ~/.local/share/unbraid.
     """
     chosen = root or os.environ.get("UNBRAID_DATA")
     try:
@@ -99,8 +99,8 @@ def _contains_files(path: Path) -> bool:
 def best_alternative(source: Source, folder: Path) -> tuple[File, ...]:
     """Return the alternative (set of files) to download.
 
-    It is the one with the largest fraction of files that are present or can be downloaded. Ties are broken by the
-    fraction of files that are present, and then by the order in the catalogue.
+    This is the alternative with the largest fraction of files that are present or can be downloaded. Ties are broken by
+    the fraction of files that are present, and then by the order in the catalogue.
     """
 
     def fractions(files: tuple[File, ...]) -> tuple[float, float]:

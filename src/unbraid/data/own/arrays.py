@@ -118,8 +118,9 @@ def from_arrays(
             that has length 1 or 3.
         continuous: Names of continuous factors, as a list or separated by commas. The labels of a continuous factor are
             bins with nearly equal counts, and `factor_values` returns the original numbers.
-        discrete: Names of factors whose values are classes. A factor that is named in neither argument is treated as
-            continuous, with a warning, if it has many distinct values; see `unbraid.label_kinds.looks_continuous`.
+        discrete: Names of factors whose values are classes. A factor that is named in neither `continuous` nor
+            `discrete` is treated as continuous, with a warning, if it has many distinct values; see
+            `unbraid.label_kinds.looks_continuous`.
         bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the examples.
 
