@@ -46,11 +46,16 @@ def blocks() -> dict[str, str]:
 
 
 def full_table() -> str:
-    """Return the comparison with the paper at full length, and means and p-values of all runs on modified and noise."""
+    """Return the comparison with the paper at full length, and means and p-values of all runs on modified and noise.
+
+    The second table has the methods that were trained on both.
+    """
     runs = runs_of(FULL)
     body = []
     for method in runs["method"].unique():
-        by = forms(runs, method)
+        by = {form: part for form, part in forms(runs, method).items() if form != "original"}
+        if len(by) < 2:
+            continue
         body.append([WHOLE, display_name(method), *whole(by), ""])
         for score, column in SCORES.items():
             body.append([score, display_name(method), *means(by, column), *compared([by], column)])
