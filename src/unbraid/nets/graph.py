@@ -41,8 +41,8 @@ Graph = dict[str, Any]
 """A graph, as a dictionary with two entries.
 
 `nodes` is a list of operations. Each is a dictionary with `op`, `args` and optionally `kwargs`. `output` refers to the
-value that the network returns. Arguments refer to values by name: "x" is the input, "t0", "t1" and so on are stored tensors, and "n0", "n1" and so on
-are the results of the nodes.
+value that the network returns. Arguments refer to values by name: "x" is the input, "t0", "t1" and so on are stored
+tensors, and "n0", "n1" and so on are the results of the nodes.
 """
 
 

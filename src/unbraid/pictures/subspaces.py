@@ -31,7 +31,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def swap_codes(own: Float[Tensor, "k d"], donors: Float[Tensor, "m k d"]) -> Float[Tensor, "k m d"]:
-    """Return the latents of one example with one of its k subspaces replaced. Entry (i, j) has subspace i of donor j."""
+    """Return the latents of an example with one of its k subspaces replaced. Entry (i, j) has subspace i of donor j."""
     return (own.sum(0) - own[:, None]) + donors.transpose(0, 1)
 
 

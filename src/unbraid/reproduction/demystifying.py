@@ -147,7 +147,7 @@ def published_signs() -> Iterator[PublishedSign]:
 
 
 def select_runs(table: DataFrame) -> DataFrame:
-    """Select the runs on the datasets of the paper at its primary strengths."""
+    """Select the runs on the datasets of the paper, with the values of hyperparameters that its tables use."""
     return longest_runs(select_primary_strengths(runs_on_published_data(table, published_data)), [])
 
 
@@ -188,7 +188,7 @@ def summarise_cell(runs: DataFrame | None, not_pruned: DataFrame | None, name: s
 
 
 def select_primary_strengths(runs: DataFrame) -> DataFrame:
-    """Return the runs at the strengths that the tables use. The paper also trains at other strengths."""
+    """Return the runs with the values of hyperparameters in `PRIMARY`. The paper also trains with other values."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
         strength = runs.get(f"setting.{name}")
