@@ -29,7 +29,7 @@ def draw_samples(
 ) -> Path:
     """Write a PNG file with one panel per run that shows decoded samples from its prior.
 
-    All runs with the same number of latents decode the same samples of a standard normal.
+    Runs with a standard normal prior and the same number of latents decode the same samples.
 
     Args:
         runs: Runs with a decoder and a prior.

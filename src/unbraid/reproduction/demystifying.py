@@ -152,7 +152,10 @@ def select_runs(table: DataFrame) -> DataFrame:
 
 
 def our_results(runs: DataFrame) -> OurResults:
-    """Compute our result for each published number, and the differences between results. Leave out over-pruned runs."""
+    """Compute our result for each published number, and the differences between results.
+
+    Over-pruned runs are left out (see `discard_over_pruned`).
+    """
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
     trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
     not_pruned = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))

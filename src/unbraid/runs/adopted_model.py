@@ -42,7 +42,7 @@ class ModelFile:
         shape: The shape of one example.
         encoder: The graph of the encoder, or None for Python code.
         decoder: The graph of the decoder, or None for Python code and for models without a decoder.
-        options: How to interpret the outputs of a model that is Python code, or None for graphs.
+        options: How the inputs and outputs of a model that is Python code are interpreted, or None for graphs.
         code_shape: The shape of one code that the decoder of a Python model takes, or None for graphs.
         format: The version of the file format.
     """
