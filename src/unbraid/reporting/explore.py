@@ -30,9 +30,10 @@ def explore(
     trust: bool = False,
     data: DataLike | None = None,
 ) -> Server:
-    """Serve the page of `report` from this machine, with decoders of any size.
+    """Serve the page that `report` writes from this machine.
 
-    The server binds to 127.0.0.1 and runs in the background until it is closed.
+    The decoders run in the server instead of the page, so they may have any size. The server binds to 127.0.0.1 and
+    runs in the background until it is closed.
 
     Args:
         runs: One or several folders of runs, one run, or several runs.

@@ -5,9 +5,9 @@
 - `run.json`: a JSON object with `format` (1), `id` and `spec` (see `RunSpec.to_dict`). It also has the `versions` of
   libraries, the `commit` and the `machine` with which the run was started. On a GPU with kernels, `machine` names the
   GPU (`gpu`) and the source of its launch settings (`launch_settings`): "unbraid" for those that are part of unbraid,
-  or a file that `unbraid tune` wrote. If the method or the network is not part of unbraid, `own` records a digest of
-  its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in memory, `data` is their
-  fingerprint (see `unbraid.runs.run_data`).
+  or the name and the digest of a file that `unbraid tune` wrote. If the method or the network is not part of unbraid,
+  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
+  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
 - `stack.json`: while the run is being trained on a GPU, the ids of the `runs` that are trained together with it as a
