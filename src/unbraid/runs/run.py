@@ -50,7 +50,8 @@ class Run:
         path: The folder of the run, or None if it was trained without a folder.
         divergence: The `step` at which the run diverged and the training `term` that was not finite, or None if the run
             did not diverge.
-        data: The data that the run was trained on, or None if they can be loaded by the name in the spec.
+        data: The data of the run, if the user has passed them or if they cannot be loaded by the name in the spec.
+            Otherwise None.
     """
 
     spec: RunSpec
