@@ -42,7 +42,7 @@ class StoredMethod(Method):
     def strength(self) -> float:
         """The `swept_value`.
 
-        If it is None, `strength` is the first setting that is a floating-point number, or 0 if there is no such setting.
+        If it is None, `strength` is the first setting that is a floating-point number, or 0 if there is none.
         """
         if self.swept_value is not None:
             return self.swept_value
