@@ -143,7 +143,10 @@ def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[T
 
 
 def control_positions(controls: Controls, control: int, span: float, columns: int) -> Float[Tensor, " n"]:
-    """Return evenly spaced values of a control, from -span to span or, if its bounds are narrower, between these."""
+    """Return evenly spaced values of a control, from -span to span.
+
+    If a bound of the control lies between -span and span, the values end at the bound.
+    """
     low, high = -span, span
     if controls.bounded:
         low, high = max(low, controls.low[control]), min(high, controls.high[control])

@@ -30,10 +30,10 @@ def explore(
     trust: bool = False,
     data: DataLike | None = None,
 ) -> Server:
-    """Serve the page that `report` writes from this machine.
+    """Serve a report page from a local server.
 
-    The decoders run in the server instead of the page, so they may have any size. The server binds to 127.0.0.1 and
-    runs in the background until it is closed.
+    The page is the one that `report` writes, but its decoders run in the server, so they may have any size. The server
+    binds to 127.0.0.1 and runs in the background until it is closed.
 
     Args:
         runs: One or several folders of runs, one run, or several runs.

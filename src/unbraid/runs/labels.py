@@ -66,7 +66,7 @@ def shared_settings(specs: Iterable[RunSpec]) -> dict[str, Any]:
 
 
 def shared_sentence(specs: Sequence[RunSpec]) -> str:
-    """Return a sentence with the settings that all runs share, or an empty text if there are none or only one run."""
+    """Return a sentence with the settings that all runs share. It is empty for one run, or if no setting is shared."""
     shared = shared_settings(specs)
     if len({spec.id for spec in specs}) < 2 or not shared:
         return ""

@@ -26,11 +26,12 @@ TEMPORARY_NAME = 200  # maximum number of characters of a file's name that the n
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a temporary file in the same folder, sync it to disk, and rename it to `path`.
+    """Write a file atomically.
 
-    Readers see either the old content or all of the new content, even if the process is killed. A symbolic link stays a
-    link, and the file that it names is written. Devices, pipes and the output of this process (`/dev/stdout`) are
-    written to directly and never replaced.
+    A temporary file in the same folder is written, synced to disk and renamed to `path`. Readers see either the old
+    content or all of the new content, even if the process is killed. A symbolic link stays a link, and the file that it
+    names is written. Devices, pipes and the output of this process (`/dev/stdout`) are written to directly and never
+    replaced.
 
     Args:
         path: The file to write.
