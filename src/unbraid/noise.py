@@ -1,8 +1,8 @@
 """Random numbers as a pure function of a seed, a training step, a stream and a draw number.
 
-Nothing is stored between steps, so a resumed run draws the same numbers as an uninterrupted one, and the runs of a
-stack do not affect each other. A *stream* is an independent sequence of draws within one step. For example, the data
-order and the latent noise of a step come from different streams. A *draw* is one call of a method of `Noise`.
+Nothing is stored between steps, so a resumed run draws the same numbers as an uninterrupted one, and runs that train
+together do not affect each other. A *stream* is an independent sequence of draws within one step. For example, the data
+order and the latent noise of a step come from different streams. A *draw* is one array of random numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def mix(x: Tensor) -> Tensor:
 class AsBytes(torch.autograd.Function):
     """View 64-bit words (*b, n) as bytes (*b, 8 n), lowest byte first.
 
-    This is an autograd function with its own rule for `vmap`, because some releases of torch cannot map such a view.
+    This is an autograd function with its own rule for `vmap`, because some releases of torch cannot apply `vmap` to a
+    view with another data type.
     """
 
     @staticmethod
@@ -132,9 +133,10 @@ class Noise:
         return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
 
     def integers(self, high: int | Tensor, *shape: int) -> Tensor:
-        """Draw int64 numbers uniformly from 0 .. high - 1, for high <= 2^31. The bias is below high / 2^32.
+        """Draw int64 numbers uniformly from 0 .. high - 1, for high <= 2^31.
 
-        If `high` is a tensor, it broadcasts against the shape.
+        The probability of each number has a relative error below high / 2^32. If `high` is a tensor, it broadcasts
+        against the shape.
         """
         return (_shift_right(self._words(shape), 32) * high) >> 32
 

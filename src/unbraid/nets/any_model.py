@@ -101,7 +101,7 @@ def _field(output: Any, name: str) -> Any:
 
 
 def _first_field(output: Any, names: tuple[str, ...]) -> Any:
-    """Return the first of several fields that an output has, or None."""
+    """Return the value of the first field in `names` that an output has. If it has none of them, return None."""
     return next((value for name in names if (value := _field(output, name)) is not None), None)
 
 
@@ -110,8 +110,8 @@ def read_posterior(output: Any, second: str | None = None) -> tuple[Any, Any]:
 
     Args:
         output: A tensor or an array, a tuple, a distribution, a dictionary, or an object with fields.
-        second: If the output is a pair, what its second item is: one of `SECOND`. By default, all items after the first
-            are ignored, because the second may be a log variance, a standard deviation or a sample.
+        second: What the second item is if the output is a pair: one of the strings in `SECOND`. By default (None), only
+            the first item is used, because the second may be a log variance, a standard deviation or a sample.
 
     Returns:
         The codes, which are the means if the output is a distribution, and the log variances or None.
@@ -143,7 +143,11 @@ def _log_variance(output: Any) -> Any:
 
 
 def read_examples(output: Any) -> Any:
-    """Return the examples in the output of a decoder: its first item, one of its `EXAMPLES` fields, or all of it."""
+    """Return the examples in the output of a decoder.
+
+    They are the first item of a tuple or list, or the first of the fields in `EXAMPLES` that an object has. Any other
+    output is returned unchanged.
+    """
     if isinstance(output, tuple | list) and output:
         return read_examples(output[0])
     if isinstance(output, Tensor | np.ndarray):

@@ -42,7 +42,8 @@ def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidd
 def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
     """Build dense layers with hidden widths `hidden`, then transposed convolutions.
 
-    `widths` lists the number of input channels of the first transposed convolution, then the output channels of each.
+    The first entry of `widths` is the number of input channels of the first transposed convolution. The other entries
+    are the numbers of output channels of the transposed convolutions, in order.
     """
     flat = widths[0] * FINAL_SIDE**2
     layers = [*_dense_layers([latents, *hidden, flat]), nn.Unflatten(1, (widths[0], FINAL_SIDE, FINAL_SIDE))]
@@ -123,7 +124,7 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
 
 
 def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build the networks of Fumero et al. (2021), which they train with PMP.
+    """Build the networks that Fumero et al. (2021) train with their method PMP.
 
     For images of 64 x 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and
     one dense layer of 256 units. The decoder has dense layers of 256, 256 and 1024 units and four transposed
@@ -157,14 +158,14 @@ def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
 
 
 def kim(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build the networks of Kim & Mnih (2018), with which they train FactorVAE on dSprites.
+    """Build the networks with which Kim & Mnih (2018) train FactorVAE on dSprites.
 
     For images of 64 x 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and
     one dense layer of 128 units without an activation. The decoder has dense layers of 128 and 1024 units and four
     transposed convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with
     32 channels.
-    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. The dense layer of the encoder has no activation in the
-    code of Lin et al. (2020), arXiv:1906.06034, which is followed here.
+    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. The dense layer of the encoder has no activation because
+    it has none in the code of Lin et al. (2020), arXiv:1906.06034.
 
     Args:
         shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.

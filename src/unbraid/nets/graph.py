@@ -1,7 +1,8 @@
 """Networks as data: lists of tensor operations that are stored as JSON, and run without importing or unpickling code.
 
-`store_graph` writes what `torch.export` traced. `GraphNetwork` runs it. Only operations that compute tensors from
-tensors are accepted (see `find_operation`), so reading a graph of unknown origin cannot run code or open files.
+`store_graph` converts a network that `torch.export` has traced to such a list. `GraphNetwork` runs the list. Only
+operations that compute tensors from tensors are accepted (see `find_operation`), so a graph of unknown origin cannot
+run other code or open files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KEPT = (
 )  # fmt: skip
 """Operations that are stored as they are, although PyTorch can express them by more elementary ones."""
 FORBIDDEN = re.compile(r"as_strided|empty|from_file|_assert|resize|set_|record_stream")
-"""Names of operations that are never accepted: they access memory or files directly, or return no tensor."""
+"""Operations whose names match are never accepted, because they access memory or files directly or return no tensor."""
 INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
     for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "ge", "gt", "le", "lt")
@@ -37,10 +38,11 @@ INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
 """Operations on the sizes of tensors, and `getitem`, which selects one result of an operation that has several."""
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 Graph = dict[str, Any]
-"""A graph: `nodes`, a list of operations (`op`, `args` and, if there are any, `kwargs`), and `output`.
+"""A graph, as a dictionary with two entries.
 
-Arguments refer to values by name: "x" is the input, "t0", "t1" and so on are stored tensors, and "n0", "n1" and so on
-are the results of the nodes.
+`nodes` is a list of operations. Each is a dictionary with `op`, `args` and optionally `kwargs`. `output` refers to the
+value that the network returns. Arguments refer to values by name: "x" is the input, "t0", "t1" and so on are stored
+tensors, and "n0", "n1" and so on are the results of the nodes.
 """
 
 
@@ -80,7 +82,7 @@ def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
     the network in elementary operations, which takes longer.
 
     Raises:
-        UserError: If the network uses an operation that cannot be stored.
+        UserError: If the rewritten network still contains an operation that is not accepted.
     """
     try:
         return _read_program(program)
@@ -113,7 +115,7 @@ def _read_program(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
             tensors[names[node.name]] = values[sources[node.name]].detach().cpu().contiguous().clone()
         elif node.op == "placeholder" and node.name not in sources:
             names[node.name] = "x"
-        elif node.target is torch.ops.aten.dropout.default and node.args[2] is False:  # not in training
+        elif node.target is torch.ops.aten.dropout.default and node.args[2] is False:  # returns its input
             names[node.name] = names[node.args[0].name]
         elif node.op == "call_function" and node.users:
             name = _operation_name(node.target)

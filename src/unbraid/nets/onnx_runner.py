@@ -16,7 +16,7 @@ Runner = Callable[[Tensor], list[Tensor]]
 
 
 def onnx_runner(content: bytes, name: str) -> Runner:
-    """Return a function that runs an ONNX model, with onnxruntime if it is installed, otherwise with onnx itself.
+    """Return a function that runs an ONNX model with onnxruntime, or with onnx if onnxruntime is not installed.
 
     `content` is the serialised model, and `name` is the name of its input.
     """

@@ -18,7 +18,7 @@ POINTS_AT_ONCE = 2048  # points processed together, few enough that their featur
 class PointFeatures(nn.Module):
     """Apply the same layers to every point, then take the maximum of each channel over the points of an example.
 
-    In each example, one point per channel receives a gradient: one at which the channel attains its maximum.
+    In each example, only one point per channel receives a gradient: a point at which the channel attains its maximum.
     A first pass finds these points without gradients, a few examples at a time. A second pass computes the features of
     these points again, with gradients. Values and gradients equal those of the direct computation, but this method
     takes a fifth of the time and needs memory for only one point per example and channel instead of all points.
@@ -44,10 +44,10 @@ def pointnet(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module
     does not depend on the order of the vertices. The decoder returns the vertices in the order of the data.
 
     Deviations from the papers: PointNet uses batch normalisation, but these networks use no normalisation. The code of
-    an example therefore does not depend on the rest of its batch, and there are no running statistics. (Normalisation
-    over channels would remove the distance of a vertex from the origin.) There are no learned transformations of the
-    input. Fumero et al. do not publish the widths of their layers. The widths used here come from an example in the
-    documentation of their code.
+    an example therefore does not depend on the rest of its batch, and there are no running statistics. Layer
+    normalisation is not used either, because it would remove the distance of a vertex from the origin. Unlike PointNet,
+    the encoder does not learn transformations of its input. Fumero et al. do not publish the widths of their layers.
+    The widths used here come from an example in the documentation of their code.
     Reference: Qi et al. (2017), arXiv:1612.00593, section 4.2; Fumero et al. (2021), arXiv:2103.01638.
 
     Args:
@@ -83,7 +83,7 @@ def _dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
 def _init_he(net: nn.Module) -> None:
     """Initialise weights from the He uniform distribution and keep PyTorch's default biases.
 
-    With Glorot initialisation, the features of different meshes would be too similar after this many layers.
+    With Glorot initialisation, the features of different meshes would be too similar after the layers of the encoder.
     """
     for layer in net.modules():
         if isinstance(layer, nn.Linear):

@@ -62,8 +62,8 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
             ``file.py:function``.
             A function ``(shape, latents) -> (encoder, decoder)`` is called once per seed, so each seed has different
             initial weights. A pair of modules is copied with its weights, so all runs start from the same weights.
-            The user must have passed the network or consented to run its code, because a name of the form
-            ``module:function`` is imported (see `check_stored_net`).
+            A name of the form ``module:function`` is imported. If the name was read from a file, first check with
+            `check_stored_net` that the user has consented to run its code.
 
     Returns:
         The name, and a function ``(shape, latents) -> (encoder, decoder)``.
@@ -129,9 +129,9 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         latents: Number of latents.
 
     Raises:
-        UserError: If the network has a dropout layer, if the encoder does not map (b, ...) to (b, 2 * latents), or
-            if there is a decoder and it does not map (b, latents) to (b, ...) or returns probabilities where the
-            likelihood expects logits.
+        UserError: If the network has a dropout layer, or if the encoder does not map (b, ...) to (b, 2 * latents). If
+            the network has a decoder, also if the decoder does not map (b, latents) to (b, ...), or if it ends in a
+            sigmoid although the likelihood expects logits.
     """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):

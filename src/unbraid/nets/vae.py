@@ -1,4 +1,4 @@
-"""The network of a VAE: an encoder, a decoder and a likelihood. Objectives use networks through this class."""
+"""The network of a VAE: an encoder, a decoder and a likelihood. The objectives of all methods use `VAENet`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class VAENet(nn.Module):
     Args:
         encoder: A module that maps examples (b, ...) to (b, 2 d): the means of the d latents, then their log variances.
         decoder: A module that maps codes (b, d) to (b, ...), in the form that the likelihood expects, for example
-            logits for "bernoulli". A method that needs no decoder sets this attribute to None after construction.
-        likelihood: Name of the likelihood p(x|z): "bernoulli"; "gaussian", a normal distribution with variance 1,
-            without its normalising constant; or "normal", a normal distribution with variance 0.1, with its
-            normalising constant.
+            logits for "bernoulli". A method that needs no decoder sets the attribute `decoder` to None after
+            construction.
+        likelihood: Name of the likelihood p(x|z): "bernoulli", "gaussian" or "normal". "gaussian" is a normal
+            distribution with variance 1, without its normalising constant. "normal" is a normal distribution with
+            variance 0.1, with its normalising constant.
 
     Attributes:
         shape: Shape of one example, or None if it is not known.

@@ -24,7 +24,8 @@ from unbraid.spaces.transformers import Transformer
 
 LEAKY_SLOPE = 0.1  # negative slope of leaky ReLUs
 MIN_VARIANCE = 1e-5  # added to variances, so no variance is smaller than this
-# Factor that reduces the initial weights of the layer that returns transformations, so they start near the identity.
+# The initial weights of the layer that returns the parameters of transformations are multiplied by this number, so the
+# transformations start near the identity.
 WARP_INIT_SCALE = 0.1
 
 
@@ -57,7 +58,7 @@ def vitae_mlp(
     """Build the fully connected networks of VITAE for MNIST.
 
     By default, the hidden layers have 128 and 64 units in the encoder, and 64 and 64 units in the decoder. The encoder
-    consists of two such networks, one for the means and one for the variances.
+    consists of two networks with these hidden layers, one for the means and one for the variances.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 1.
 
     Args:
@@ -123,9 +124,9 @@ def vitae_conv(shape: tuple[int, ...], latents: int, channels: tuple[int, int, i
     """Build the convolutional networks of VITAE for CelebA.
 
     The encoder has three convolutions with kernel sizes 5, 5, 3. The decoder has four transposed convolutions with
-    kernel sizes 3, 3, 5, 5. All have stride 2. The encoder consists of two such networks, one for the means and one for
-    the variances. The paper does not specify the size of the input of the first transposed convolution. Here it has
-    half the height and width of the output of the third convolution.
+    kernel sizes 3, 3, 5, 5. All these layers have stride 2. The encoder consists of two networks with these
+    convolutions, one for the means and one for the variances. The paper does not specify the size of the input of the
+    first transposed convolution. Here this input has half the height and width of the output of the third convolution.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 4.
 
     Args:
@@ -242,7 +243,9 @@ class VitaeEncoder(nn.Module):
 
 
 class VitaeDecoder(nn.Module):
-    """A decoder that maps the appearance to an image, and warps this image as the perspective determines.
+    """A decoder that maps the appearance to an image, and warps this image by a transformation.
+
+    The perspective determines the transformation.
 
     The first `split` latents are the appearance, and the remaining latents are the perspective. The output (b, c, h, w)
     has the form that the likelihood expects, for example logits.
@@ -317,9 +320,9 @@ def build_vitae_net(
     """Build the network of VITAE.
 
     `latents` gives the number of latents of the appearance and of the perspective. `builder` builds both encoders and
-    the decoder of the appearance. The decoder of the perspective is a network with two hidden layers of
-    `perspective_hidden` units that returns the parameters of a transformation. Initially, this transformation is close
-    to the identity.
+    the decoder of the appearance. The decoder of the perspective returns the parameters of a transformation. It is a
+    network with two hidden layers, whose widths are `perspective_hidden`. Initially, the transformation is close to the
+    identity.
     """
     (appearance_encoder, appearance_decoder), (perspective_encoder, _) = (builder(shape, n) for n in latents)
     widths = (latents[1], *perspective_hidden, transformer.dim)

@@ -40,8 +40,8 @@ class Codes:
 
     Attributes:
         z: The codes, of shape (n, d).
-        nats: The mean KL of each latent from a standard normal prior, in nats, of shape (d,), or None if the encoder
-            does not return variances.
+        nats: The KL divergence of each latent's posterior from a standard normal prior, averaged over the images, in
+            nats. The shape is (d,). None if the encoder does not return a variance for each code.
     """
 
     z: Tensor

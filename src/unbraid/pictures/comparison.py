@@ -76,7 +76,10 @@ def panel_title(side: Side, run: Run, metric: str | None) -> str:
 
 @torch.no_grad()
 def reconstructions(run: Run, data: FactorData, index: Tensor) -> Tensor:
-    """Return the reconstructions of the examples at `index`, decoded from the latents at which traversals start."""
+    """Return the reconstructions of the examples at `index`.
+
+    Each reconstruction is decoded from the latents at which a traversal of the example starts.
+    """
     population, position = encode_population(run, data), torch.zeros(1)
     posteriors = [run.net.encode(row[None]) for row in data.batch(index)]
     starts = [run.spec.method.traversal(run.net, q, population, position).start for q in posteriors]

@@ -36,7 +36,7 @@ def draw_dataset(data: FactorData, out: str | Path) -> Path:
 
 
 def factor_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
-    """Return one labelled row per factor, in which this factor of the example in the middle of the grid varies."""
+    """Return one labelled row per factor. It shows the middle example of the grid with several values of the factor."""
     middle = torch.tensor([size // 2 for size in data.sizes])
     rows = []
     for j, (name, size) in enumerate(zip(data.names, data.sizes, strict=True)):
@@ -48,7 +48,10 @@ def factor_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
 
 
 def label_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
-    """Return a row of examples spread over the data, and for each label a row with one example per value."""
+    """Return a row of examples spread over the data, and one row per label with an example of each of its first values.
+
+    At most `COLUMNS` examples are in a row.
+    """
     spread = np.linspace(0, len(data) - 1, min(len(data), COLUMNS)).round().astype(int)
     rows = [("examples", example_images(data, torch.from_numpy(np.unique(spread))))]
     labels = data.factors(slice(None)).cpu()

@@ -14,7 +14,7 @@ from unbraid.data.rendered.zbuffer import View, draw_meshes
 from unbraid.errors import UserError
 
 MESH_HEIGHT = 128  # height of the image of a mesh, in pixels
-VIEW_MARGIN = 1.06  # size of the view of meshes, as a multiple of their own size
+VIEW_MARGIN = 1.06  # ratio of the size of a view to the size of the meshes that it contains
 VIEW_MESHES = 500  # maximum number of meshes from which the view is computed
 
 
@@ -43,9 +43,9 @@ def check_drawable(data: FactorData) -> None:
 
 
 def start_example(data: FactorData, example: int | None) -> int:
-    """Return the index of the example to start from, which is the one in the middle if `example` is None.
+    """Return `example`, or the index of the example in the middle of the data if `example` is None.
 
-    Raise a UserError if examples cannot be shown as images, or if there is no such example.
+    Raise a UserError if examples cannot be shown as images, or if the data have no example with this index.
     """
     check_drawable(data)
     chosen = middle_example(data) if example is None else example
@@ -74,7 +74,7 @@ def mesh_images(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor]:
 
 @functools.lru_cache(maxsize=2)
 def mesh_view(data: FactorData) -> View:
-    """Return the view from the front that contains the meshes of the data, at most twice as wide as high."""
+    """Return a view from the front that contains the meshes of the data. The view is at most twice as wide as high."""
     index = torch.linspace(0, len(data) - 1, min(len(data), VIEW_MESHES), device=data.device).long()
     points = data.batch(index).cpu().unflatten(1, (-1, 3)).flatten(0, 1)[:, :2]
     low, high = points.amin(0), points.amax(0)

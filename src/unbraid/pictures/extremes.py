@@ -1,4 +1,4 @@
-"""A picture of the best and the worst runs. Each run has a grid of two latents, which are matched to two factors."""
+"""A picture of the best and the worst runs. For each run, a grid shows the two latents that best encode two factors."""
 
 from __future__ import annotations
 

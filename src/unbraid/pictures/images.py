@@ -28,7 +28,7 @@ def to_image(image: Float[Tensor, "c h w"]) -> Image.Image:
 
 
 def tile_scale(pixels: int) -> int:
-    """Return the factor by which a tile with a side of `pixels` pixels is enlarged."""
+    """Return the integer by which the side of a tile is multiplied if the side has `pixels` pixels."""
     return max(1, TILE_WIDTH // pixels)
 
 

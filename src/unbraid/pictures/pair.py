@@ -31,7 +31,7 @@ from unbraid.scoring.factor_table import FactorTable
 from unbraid.scoring.selection import draw_examples
 
 Pair = tuple[int | str, int | str]
-"""The indices of two controls, or the names of two factors."""
+"""The indices of two controls (see `Method.controls`), or the names of two factors."""
 ROWS = 10_000  # number of examples from which `informative_controls` chooses the controls of two factors
 
 
@@ -49,7 +49,8 @@ def traverse_pair(
 
     The first latent changes from left to right and the second from top to bottom, both from -span to span. All other
     latents keep the values of the example. For methods whose controls (`Method.controls`) are not latents but
-    subspaces, circles or coordinates, two of these controls change. A control with bounds does not go beyond them.
+    subspaces, circles or coordinates, two of these controls change. If a control has bounds, its values stay within
+    them.
 
     Args:
         run: A run with a decoder.
@@ -142,7 +143,10 @@ def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[T
 
 
 def control_positions(controls: Controls, control: int, span: float, columns: int) -> Float[Tensor, " n"]:
-    """Return the values that a control takes, which are evenly spaced from -span to span within its bounds."""
+    """Return evenly spaced values of a control, from -span to span.
+
+    If a bound of the control lies between -span and span, the values end at the bound.
+    """
     low, high = -span, span
     if controls.bounded:
         low, high = max(low, controls.low[control]), min(high, controls.high[control])

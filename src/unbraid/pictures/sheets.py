@@ -29,7 +29,7 @@ def draw_samples(
 ) -> Path:
     """Write a PNG file with one panel per run that shows decoded samples from its prior.
 
-    All runs with the same number of latents decode the same samples of a standard normal.
+    Runs with a standard normal prior and the same number of latents decode the same samples.
 
     Args:
         runs: Runs with a decoder and a prior.
@@ -157,7 +157,10 @@ def choose_examples(data: FactorData, examples: int, seed: int | None) -> Tensor
 
 
 def row_labels(runs: Sequence[Run]) -> list[str]:
-    """Return one label per run: its method, strength and seed. The id replaces the seed if labels would be equal."""
+    """Return one label per run: its method, the hyperparameter that sweeps vary, and its seed.
+
+    If several runs would have the same label, the id of each of them replaces the seed.
+    """
     heads = []
     for run in runs:
         swept = run.spec.method.swept_field()
@@ -172,7 +175,7 @@ def row_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def one_run_per_setting(runs: Sequence[Run]) -> list[Run]:
-    """Return the run with the lowest seed of each group of runs that differ only in the seed."""
+    """From each group of runs that differ only in the seed, return the run with the lowest seed."""
     first: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: run.spec.sort_key()):
         first.setdefault(run.spec.settings_key(), run)

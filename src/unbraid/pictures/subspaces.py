@@ -27,11 +27,11 @@ from unbraid.runs.run_data import run_data
 
 DONORS = 8  # default number of donors
 Groups = Sequence[Sequence[int]]
-"""The indices of the subspaces or latents that are exchanged together, for each group."""
+"""Groups of subspaces or latents. Each group is a list of indices of those that are exchanged together."""
 
 
 def swap_codes(own: Float[Tensor, "k d"], donors: Float[Tensor, "m k d"]) -> Float[Tensor, "k m d"]:
-    """Return the latents of one example with one subspace replaced. Row i has subspace i of each of the m donors."""
+    """Return the latents of an example with one of its k subspaces replaced. Entry (i, j) has subspace i of donor j."""
     return (own.sum(0) - own[:, None]) + donors.transpose(0, 1)
 
 
@@ -96,7 +96,7 @@ def draw_swaps(
     groups: Groups | None = None,
     out: str | Path | None = None,
 ) -> Path:
-    """Write `swap.png`, with one panel per group of latents that shows the exchange of this group between examples.
+    """Write `swap.png`, which shows what happens if examples exchange a group of latents. Each group has one panel.
 
     In each panel, the first row and the first column show the same examples. Each other cell is decoded from the group
     of latents of the example at the top of its column and all other latents of the example at the left of its row. The

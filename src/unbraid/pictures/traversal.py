@@ -26,7 +26,7 @@ from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.embedding import image_tag
 from unbraid.scoring.encoding import encode_table
 
-POPULATION = 2_000  # maximum number of examples from which directions are computed and sorted
+POPULATION = 2_000  # maximum number of examples whose posteriors determine the rows of a traversal and their order
 FRAMES = 24  # number of frames of the animation
 FRAME_COLUMNS = 5  # number of latents in each row of a frame
 
@@ -101,7 +101,7 @@ def _decode(run: Run, x: Tensor, population: Gaussian, positions: Tensor) -> Dec
 
 
 def traverse_images(model: Any, x: Tensor, example: int, positions: Tensor) -> DecodedTraversal:
-    """Decode a traversal that starts from one of the images x. All images together are the population."""
+    """Decode a traversal that starts from one of the images x. The codes of all images determine its rows."""
     if isinstance(model, Run):
         with torch.no_grad():
             return _decode(model, x[example : example + 1].to(model.device), model.posterior(x), positions)

@@ -29,7 +29,7 @@ from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import load_datasets, scorable_runs
 
 TRUE_FACTORS = "true factors"
-STACK_SIZES = {"cpu": 8, "cuda": 64}  # number of runs whose networks are trained together
+STACK_SIZES = {"cpu": 8, "cuda": 64}  # maximum number of runs whose networks are trained together, by device type
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def abstract_reasoning(
 def _representations(
     runs: Sequence[Run], datasets: Mapping[str, FactorData], settings: ReasoningSettings, reference: bool
 ) -> Iterator[Representation]:
-    """Yield the runs of each dataset and, if `reference` is True, the true factors after them."""
+    """For each dataset, yield the representations of its runs and then, if `reference` is True, the true factors."""
     for data, dataset in datasets.items():
         alike = [run for run in runs if run.spec.data == data]
         labels = run_labels(run.spec for run in alike)

@@ -13,9 +13,10 @@ CHANCE = 1 / ANSWERS
 
 
 def draw_curves(table: DataFrame) -> Figure:
-    """Draw the accuracy of each setting over training steps, in one panel per dataset.
+    """Draw the accuracy over training steps, with one panel per dataset and one line per setting.
 
-    Lines and bands are medians and quartiles over seeds. A dashed line shows the accuracy of random guessing.
+    The runs of a setting differ only in the seed. Lines and bands are medians and quartiles over seeds. A dashed line
+    shows the accuracy of random guessing.
     """
     datasets, styles = list(table["data"].unique()), plots.line_styles(table["setting"])
     figure, panels = plots.panel_figure(len(datasets), across=3, size=(4.0, 3.2), sharey=True)

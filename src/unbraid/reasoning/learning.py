@@ -146,7 +146,7 @@ def _noise(settings: ReasoningSettings, step: int, stream: int, device: torch.de
 
 
 def _dropout_mask(settings: ReasoningSettings, step: int, device: torch.device) -> Float[Tensor, " h"] | None:
-    """Return the factors by which the units of the last graph layer are multiplied, or None without dropout.
+    """Return the numbers by which the units of the last graph layer are multiplied, or None without dropout.
 
     As in the authors' code, all puzzles of a batch share one mask.
     """
@@ -166,7 +166,10 @@ def _scores(
 
 
 def _loss(scores: Float[Tensor, "r b 6"], position: Int[Tensor, " b"]) -> Float[Tensor, ""]:
-    """Return the sum over runs of the mean cross-entropy, so each network has the gradient of its own mean loss."""
+    """Return the mean cross-entropy over the puzzles, summed over the runs.
+
+    Because of the sum, the gradient of each network is that of its own mean loss.
+    """
     correct = position.to(scores.device).expand(len(scores), -1)
     return cross_entropy(scores.flatten(0, 1), correct.flatten(), reduction="sum") / scores.shape[1]
 

@@ -107,7 +107,7 @@ def factor_sets(sizes: Tensor, count: int) -> Bool[Tensor, "s k"]:
 
 
 def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Draw sets of six answers, and for each set the active factors that make the given answer the only correct one.
+    """Draw sets of six answers. For each set, draw active factors for which only the answer at `position` is correct.
 
     Sets are accepted by a condition that treats all six answers alike, so the answers stay exchangeable.
     """

@@ -51,8 +51,9 @@ class RelationNetwork(nn.Module):
 
     .. math:: s_a = f\Big(\sum_{i, j \in \{1, \dots, 8, a\}} g(c_i, p_i, c_j, p_j)\Big)
 
-    :math:`c_i` is the code of panel i and :math:`p_i` its position as a one-hot vector. g and f are multilayer
-    perceptrons. A softmax over :math:`s_1, \dots, s_6` gives the probability that each answer is correct.
+    :math:`s_a` is the score of answer a, :math:`c_i` is the code of panel i, and :math:`p_i` is its position as a
+    one-hot vector. g and f are multilayer perceptrons. A softmax over :math:`s_1, \dots, s_6` gives the probability
+    that each answer is correct.
 
     The 64 pairs of context panels are the same for all answers, so they are computed once. The sum is unchanged, and
     166 pairs per puzzle are computed instead of 486.
@@ -118,7 +119,10 @@ class RelationNetwork(nn.Module):
         return pairs + self.edge[0].bias[:, None]
 
     def _panel_part(self, context: Tensor, answers: Tensor, weight: Tensor) -> Float[Tensor, "r b 14 h"]:
-        """Multiply the codes and positions of all panels by one half of the weights of the first layer of g."""
+        """Multiply the codes and positions of all panels by `weight`.
+
+        It is the half of the weights of the first layer of g that belongs to the first or the second panel of a pair.
+        """
         codes, positions = weight.split([self.codes, POSITIONS], 1)
         panels = torch.cat([context, answers], 2)
         place = positions[:, [*range(CONTEXT), *[CONTEXT] * ANSWERS]]

@@ -45,7 +45,7 @@ def curve_key(name: str, data: str, fingerprint: str | None, settings: Reasoning
     Args:
         name: The id of the run, or "true factors" for the reference.
         data: The name of the dataset.
-        fingerprint: The fingerprint of data in memory, or None.
+        fingerprint: The fingerprint of data that are not loaded by name, or None.
         settings: The settings of the task and the network.
     """
     facts: dict[str, Any] = {"name": name, "data": data, "fingerprint": fingerprint, "revision": REVISION}

@@ -16,7 +16,10 @@ from unbraid.scoring.run_scorer import ExampleTable
 
 
 def run_protocols(runs: Sequence[Run]) -> dict[str, Protocol]:
-    """Return the scoring protocol of each run's study, by the id of the run. Each `study.json` is read once."""
+    """Return the scoring protocol of each run, by run id. It is that of the run's study, or else the default protocol.
+
+    Each `study.json` is read only once.
+    """
     folders = {run.path.parent for run in runs if run.path is not None}
     read = {folder: read_protocol(folder) for folder in folders}
     return {run.id: Protocol() if run.path is None else read[run.path.parent] for run in runs}

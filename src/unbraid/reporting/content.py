@@ -43,7 +43,7 @@ from unbraid.version import __version__
 MAX_RUNS = 500  # maximum number of runs in the table
 MAX_CURVES = 36  # maximum number of training curves, which is the number of line styles in page.js
 START_EXAMPLES = 12  # number of examples from which the sliders can start
-MAX_WEIGHT_BYTES = 900_000  # maximum size of a decoder's weights on a page, which take 1.2 MB as base64 text
+MAX_WEIGHT_BYTES = 900_000  # maximum size of a decoder's weights on a page (1.2 MB after base64 encoding)
 
 
 @dataclass(frozen=True)

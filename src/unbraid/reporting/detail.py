@@ -84,10 +84,10 @@ def _column_codes(run: Run, q: Any) -> tuple[Array, list[str]]:
 def _heat_maps(codes: Array, data: FactorData, index: Tensor) -> dict[str, Any]:
     """Return two heat maps of shape (columns of codes, factors), and the names of the factors.
 
-    The heat map "information" is the mutual information divided by the entropy of the factor. Its "floor" is the value
-    of this ratio, for each factor, if the codes have no information about the factor. The heat map "importances" has
-    the importances of DCI. For each factor, examples without a label of this factor are left out. Factors that do not
-    vary are omitted.
+    The heat map "information" has the mutual information of each column and factor, divided by the entropy of the
+    factor. The list "floor" has one number per factor: the value of this ratio for codes without information about the
+    factor. The heat map "importances" has the importances of DCI. For each factor, examples without a label of this
+    factor are left out. Factors that do not vary are omitted.
     """
     factors = FactorTable.of(data, index)
     varying = varying_columns(factors.values)[:MAX_FACTORS]

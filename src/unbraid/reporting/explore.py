@@ -30,9 +30,10 @@ def explore(
     trust: bool = False,
     data: DataLike | None = None,
 ) -> Server:
-    """Serve the page of `report` from this machine, with decoders of any size.
+    """Serve a report page from a local server.
 
-    The server binds to 127.0.0.1 and runs in the background until it is closed.
+    The page is the one that `report` writes, but its decoders run in the server, so they may have any size. The server
+    binds to 127.0.0.1 and runs in the background until it is closed.
 
     Args:
         runs: One or several folders of runs, one run, or several runs.

@@ -47,7 +47,8 @@ class Graph:
     def value(self, given: Value | Tensor) -> Value:
         """Return a tensor as a value. A tensor that the page does not compute becomes a constant node.
 
-        To save space, an axis along which all elements are equal is stored with size 1, and a view repeats its element.
+        To save space, an axis along which the values do not change is stored with size 1. A view then repeats the
+        stored values along this axis.
         """
         if isinstance(given, Value):
             return given

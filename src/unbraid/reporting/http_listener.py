@@ -25,7 +25,7 @@ IDLE_SECONDS = 30  # time after which an idle connection is closed
 MAX_CONNECTIONS = 256  # maximum number of open connections, each of which has its own thread
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
-# Headers of every answer. The page itself contains the policy for its scripts and styles.
+# Headers of every answer. The content security policy for scripts and styles is in the HTML of the page instead.
 HEADERS = {
     "Content-Security-Policy": "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",

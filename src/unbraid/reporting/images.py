@@ -1,6 +1,6 @@
 """Pictures for a page, as data URLs with alternative texts.
 
-Pictures are encoded when the page is written, because their size depends on the space that the page has for them.
+Pictures are encoded when the page is written, because the encoding depends on the space that the page has for them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Encoding:
 
     Attributes:
         quality: The quality of WebP, from 0 to 100. None encodes pictures as PNG, without loss.
-        scale: The factor by which the sides of a WebP picture are scaled.
+        scale: The number by which the width and the height of a WebP picture are multiplied.
     """
 
     quality: int | None = None
@@ -61,11 +61,11 @@ ENCODINGS = (Encoding(), Encoding(90), Encoding(75), Encoding(50), Encoding(50, 
 
 
 def encode_pictures(facts: Any, max_bytes: int) -> Any:
-    """Replace all pictures in lists and dictionaries by data URLs.
+    """Replace all pictures in `facts`, which may be nested lists and dictionaries, by data URLs.
 
     Returns:
-        The facts in the first of `ENCODINGS` with which all pictures together have at most `max_bytes` characters, or
-        None if there is no such encoding.
+        The facts with data URLs in the first of `ENCODINGS` in which all pictures together have at most `max_bytes`
+        characters, or None if there is no such encoding.
     """
     best, low, high = None, 0, len(ENCODINGS)
     at = 0  # The bisection starts with PNG, because the PNG files of most pages are small enough.
@@ -91,7 +91,7 @@ def _encoded(facts: Any, encoding: Encoding) -> tuple[Any, int]:
 
 
 def replace_pictures(facts: Any, url: Callable[[Picture], str]) -> Any:
-    """Replace all pictures in lists and dictionaries by the results of a function."""
+    """Replace each picture in `facts`, which may be nested lists and dictionaries, by the result of `url` for it."""
     if isinstance(facts, Picture):
         return url(facts)
     if isinstance(facts, dict):

@@ -32,7 +32,10 @@ def write_batch_norm(graph: Graph, given: Given, shape: Any) -> list[Value]:
 
 
 def _write_standardised(graph: Graph, x: Value, size: int, given: Given, wide: tuple[int, ...]) -> list[Value]:
-    """Write a normalisation of every `size` consecutive elements, then a weight and a bias of the shape `wide`."""
+    """Write a normalisation of every `size` consecutive elements.
+
+    Then write a multiplication by the weight and an addition of the bias, both reshaped to `wide`.
+    """
     result = graph.add("standardise", [x], x.shape, size=size, eps=given["eps"])
     if given["weight"] is not None:
         result = graph.map("mul", x.shape, result, given["weight"].reshape(wide))

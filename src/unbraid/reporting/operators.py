@@ -81,7 +81,7 @@ def write_operator(graph: Graph, node: Node, name: str, given: Given) -> Any:
 
 
 def _write_view(graph: Graph, node: Node, given: Given) -> Any:
-    """Write an operator whose output is a view: PyTorch computes the strides of the output."""
+    """Write an operator whose output is a view. To find the strides of the view, run the operator in PyTorch."""
     x: Value = given["self"]
     target: Any = node.target
     views = target(**{**given, "self": torch.empty(x.shape)})

@@ -180,7 +180,10 @@ def _without_pictures_of_last_run(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content_policy(style: str, scripts: Sequence[str], live: bool) -> str:
-    """Return the Content-Security-Policy of a page, which allows its style and scripts, and its server if `live`."""
+    """Return the Content-Security-Policy of a page.
+
+    It allows the style and the scripts of the page and, if `live` is True, requests to the server of the page.
+    """
     connect = "'self'" if live else "'none'"
     return "; ".join([
         "default-src 'none'", f"connect-src {connect}", "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
@@ -199,6 +202,6 @@ def csp_hash(text: str) -> str:
 
 
 def json_for_html(facts: dict[str, Any]) -> str:
-    """Encode facts as JSON without characters that could end the HTML element that contains it."""
+    """Encode facts as JSON without characters that could end the HTML element that contains the JSON."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

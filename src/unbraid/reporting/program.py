@@ -129,8 +129,8 @@ def _vertex_velocities(t: Tessellation) -> Tensor:
     """Return the matrix that maps the parameters of a velocity field to its velocities at all vertices.
 
     The vertices are first the corners and then the centres of the rectangles of the tessellation, each row by row. The
-    field is affine on each triangle, so these velocities determine it. This matrix has far fewer entries than the basis
-    of the fields.
+    field is affine on each triangle, so these velocities determine it. The page stores this matrix instead of the basis
+    of the fields, because the matrix has far fewer entries.
     """
     corners = [(i / t.nx, j / t.ny) for j in range(t.ny + 1) for i in range(t.nx + 1)]
     centres = [((i + 0.5) / t.nx, (j + 0.5) / t.ny) for j in range(t.ny) for i in range(t.nx)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 MAX_SHOWN_BYTES = 20_000_000  # larger pages are not copied into a notebook
-HEIGHT = 720  # of the frame in a notebook, in pixels
+HEIGHT = 720  # height of the frame in a notebook, in pixels
 
 if TYPE_CHECKING:
     _Path = Path

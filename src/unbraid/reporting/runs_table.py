@@ -99,7 +99,7 @@ def _compute_scores(
 
 
 def _score_rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[dict[str, Any]]:
-    """Return one row per run with the scores of the first kind of codes of its method."""
+    """Return one row per run with its scores. They are computed from the first kind of codes that its method lists."""
     kinds = dict.fromkeys(run.spec.method.code_kinds[0] for run in runs)
     groups = {kind: [run for run in runs if run.spec.method.code_kinds[0] == kind] for kind in kinds}
     return [row for kind, group in groups.items() for row in score(group, metrics, codes=[kind], quiet=quiet)]

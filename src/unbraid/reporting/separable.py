@@ -60,8 +60,9 @@ def axis_matrices(apply: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> 
     Let F be the function `apply`, which multiplies by the unknown matrix A_a along axis a, for a = 1, ..., k. Let P be
     the entry of F(1) with the largest absolute value, where 1 is the tensor of ones. P is the product of the sums s_a
     of one row of each A_a. Let the input be the unit vector e_i along axis a and constant along the other axes. The
-    line of its output that runs along axis a through the position of P is then column i of A_a times P / s_a. With
-    these columns for all axes, the product is P^(k-1) F. The columns are therefore divided by P for all axes but one.
+    line of its output that runs along axis a through the position of P is then column i of A_a times P / s_a. If these
+    columns are used as the matrices of all axes, the result is P^(k-1) F instead of F. The columns are therefore
+    divided by P for all axes but one.
 
     Raises:
         ValueError: If the function is not of this form.

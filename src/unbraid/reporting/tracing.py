@@ -30,7 +30,7 @@ def trace(module: nn.Module, shape: Shape) -> torch.export.ExportedProgram:
     z = torch.zeros(shape)
     try:
         with torch.no_grad(), silence_warnings(), warnings.catch_warnings():
-            # PyTorch warns of layers that cache their weights as attributes.
+            # PyTorch warns about layers that cache their weights as attributes.
             warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)
             module(z)  # Run the module once, because constants that it caches must not be created while tracing.
             program = torch.export.export(module, (z,))
@@ -102,7 +102,10 @@ def _write_node(graph: Graph, node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _select_output(node: Node, outputs: Sequence[Any], index: int) -> Any:
-    """Return one of several outputs of an operator. `outputs` ends before the first one that a page cannot compute."""
+    """Return one of several outputs of an operator.
+
+    `outputs` has only the outputs before the first output that a page cannot compute.
+    """
     if index >= len(outputs):
         source: Any = node.args[0]
         raise UnsupportedOperatorError(operator_name(source.target), f"if output {index} is used")

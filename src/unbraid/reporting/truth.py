@@ -82,7 +82,7 @@ def _silhouette_spec(scene: Scene, paint: str) -> Spec:
 
 
 def _room_spec(data: FactorData) -> Spec | None:
-    """Return the scene of `raycast`, the cameras, and the colours of the hues, if the data are the built-in dataset."""
+    """Return the scene of `raycast`, the cameras and the colours, or None if the data are not the built-in dataset."""
     if not _has_grid(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _has_room_views(data):
         return None
     angle = camera_angles()

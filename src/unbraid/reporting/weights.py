@@ -19,8 +19,9 @@ EXPLORE_HINT = "`unbraid explore` runs any decoder."
 class WeightWriter:
     """Collects the weights of a decoder.
 
-    A tensor is stored in one part, its values rounded to half precision, or in two parts, of which the second contains
-    the rounding errors. Small tensors are stored in two parts, and while `exact` is True, large tensors are too.
+    A tensor is stored in one or two parts. The first part contains the values, rounded to half precision. The second
+    part contains the rounding errors. Small tensors have two parts. Large tensors have two parts only while `exact` is
+    True.
     """
 
     tensors: list[np.ndarray[Any, Any]] = field(default_factory=list)

@@ -67,7 +67,8 @@ class OurResult:
 def difference_of_means(plus: list[OurResult], minus: list[OurResult]) -> OurResult:
     """Return the sum of the means in `plus` minus the sum of those in `minus`.
 
-    The `spread` of the result is the standard error of this difference, and `count` is the smallest number of runs.
+    The `spread` of the result is the standard error of this difference. Its `count` is the smallest `count` of the
+    given results.
     """
     results = [*plus, *minus]
     error = math.sqrt(sum(one.error**2 for one in results))

@@ -47,7 +47,7 @@ LOSSES = {  # reconstruction error and KL in nats, of one run per method
     "factor_vae": (36.63, 21.74),
 }
 LOSS_COLUMNS = {"reconstruction": "train.rec", "KL": "train.kl"}
-LOSS_TOLERANCE = 0.05  # as a fraction of the published value, because there is only one run
+LOSS_TOLERANCE = 0.05  # as a fraction of the published value (one run has no standard deviation)
 CRITIC = {  # mean estimate of 10 critics after 2,000 iterations, by number of dimensions and correlation
     (10, 0.3): 0.23, (10, 0.6): 1.08, (10, 0.9): 4.14,
     (100, 0.3): 2.17, (100, 0.6): 10.27, (100, 0.9): 23.39,

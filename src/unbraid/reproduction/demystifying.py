@@ -147,12 +147,15 @@ def published_signs() -> Iterator[PublishedSign]:
 
 
 def select_runs(table: DataFrame) -> DataFrame:
-    """Select the runs on the datasets of the paper at its primary strengths."""
+    """Select the runs on the datasets of the paper, with the values of hyperparameters that its tables use."""
     return longest_runs(select_primary_strengths(runs_on_published_data(table, published_data)), [])
 
 
 def our_results(runs: DataFrame) -> OurResults:
-    """Compute our result for each published number, and the differences between results. Leave out over-pruned runs."""
+    """Compute our result for each published number, and the differences between results.
+
+    Over-pruned runs are left out (see `discard_over_pruned`).
+    """
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
     trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
     not_pruned = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))
@@ -188,7 +191,7 @@ def summarise_cell(runs: DataFrame | None, not_pruned: DataFrame | None, name: s
 
 
 def select_primary_strengths(runs: DataFrame) -> DataFrame:
-    """Return the runs at the strengths that the tables use. The paper also trains at other strengths."""
+    """Return the runs with the values of hyperparameters in `PRIMARY`. The paper also trains with other values."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
         strength = runs.get(f"setting.{name}")

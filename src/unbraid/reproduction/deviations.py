@@ -76,7 +76,7 @@ def differing_settings(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
 def unplanned_values(plan: DataFrame, runs: DataFrame, key: str) -> dict[tuple[str, str], list[str]]:
     """Return the datasets on which a setting has values that the study does not use.
 
-    The datasets are grouped by pairs of our values and the planned values, as text.
+    Each key of the result is a pair of texts: our values of the setting, and the planned values.
     """
     datasets: dict[tuple[str, str], list[str]] = {}
     for name, part in runs.groupby(PUBLISHED_DATA, sort=False):

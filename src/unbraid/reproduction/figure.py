@@ -56,6 +56,6 @@ def draw_panel(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
 
 
 def draw_dot(axes: Any, style_name: str, mean: float, spread: float | None, y: float) -> None:
-    """Draw a mean with its standard deviation."""
+    """Draw a mean with an error bar of length `spread` to each side, or without an error bar if `spread` is None."""
     style = STYLES[style_name]
     axes.errorbar(mean, y, xerr=spread, fmt=style["marker"], color=style["color"], markersize=3.5, linewidth=1.0)

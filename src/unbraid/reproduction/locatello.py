@@ -94,7 +94,7 @@ def variance_row(data: str, kind: str) -> str:
 def published_signs() -> Iterator[PublishedSign]:
     """Yield the signs in figure 1.
 
-    With increasing strength, the total correlation of sampled codes falls and that of mean codes rises.
+    With increasing regularisation, the total correlation of sampled codes falls and that of mean codes rises.
     """
     for codes, sign in (("sampled", -1), ("mean", 1)):
         for method in CORRELATED:
@@ -107,7 +107,10 @@ def select_runs(table: DataFrame) -> DataFrame:
 
 
 def our_results(runs: DataFrame) -> OurResults:
-    """Compute explained fractions, win rates and signs from the finished runs. DCI uses per-tree importances."""
+    """Compute explained fractions, win rates and signs from the finished runs.
+
+    The score of DCI is the one that is computed from per-tree importances.
+    """
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
     if PER_TREE in runs:
         runs = runs.assign(**{headline("dci"): runs[PER_TREE]})

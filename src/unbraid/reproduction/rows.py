@@ -43,7 +43,7 @@ def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     """Return the longest run for each combination of dataset, method, setting and seed.
 
-    Raise a UserError if two such runs have the same number of steps.
+    Raise a UserError if a combination has two longest runs with the same number of steps.
     """
     key = [PUBLISHED_DATA, "method", *setting, "seed"]
     check_columns(table, key)

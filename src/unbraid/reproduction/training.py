@@ -21,7 +21,7 @@ def train_target(
     quiet: bool = False,
     **options: Any,
 ) -> Path:
-    """Train and score the runs of a study for which there are published numbers, so that `reproduce` can compare them.
+    """Train and score the runs that `reproduce` needs to compare a study with its published numbers.
 
     Args:
         name: Name of a study with published numbers.

@@ -1,8 +1,8 @@
 """Statements in "Explicit Disentanglement of Appearance and Perspective in Generative Models", compared with our runs.
 
 The tables of the supplement contain architectures and timings, but no scores. Of the table in the main paper, only the
-order of the methods is used. Each statement says which of two methods has the higher score. It is compared as a sign,
-that is, the sign of the difference between the two methods.
+order of the methods is used. Each statement says which of two methods has the higher score. It is compared as the sign
+of the difference between the two scores.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class ModelFile:
         shape: The shape of one example.
         encoder: The graph of the encoder, or None for Python code.
         decoder: The graph of the decoder, or None for Python code and for models without a decoder.
-        options: What the user says about a model that is Python code, or None for graphs.
+        options: How the inputs and outputs of a model that is Python code are interpreted, or None for graphs.
         code_shape: The shape of one code that the decoder of a Python model takes, or None for graphs.
         format: The version of the file format.
     """
@@ -137,7 +137,10 @@ def parts_tensors(parts: ModelParts) -> dict[str, Tensor]:
 
 
 def call_builder(name: str) -> Any:
-    """Import the function with a name such as ``module:function``, call it without arguments and return the model."""
+    """Return the model with a name such as ``module:function``.
+
+    The named object is imported. If it is a function, it is called without arguments and returns the model.
+    """
     function = import_name("model", name)
     if isinstance(function, nn.Module) or not callable(function):
         return function
@@ -148,7 +151,7 @@ def call_builder(name: str) -> Any:
 
 
 def output_digest(*outputs: Tensor) -> str:
-    """Return a digest of the outputs of a model, which identifies a model without modules."""
+    """Return a digest of the outputs of a model. It identifies a model that has no modules, and so no weights."""
     digest = hashlib.sha256()
     for output in outputs:
         digest.update(output.detach().float().cpu().contiguous().view(torch.uint8).numpy().tobytes())

@@ -2,15 +2,17 @@
 
 ``<folder>/<run id>/`` contains:
 
-- `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
-  the `commit` and the `machine` with which the run was started. On a GPU with kernels, `machine` names the GPU (`gpu`)
-  and the table of its launch settings (`launch_settings`): "unbraid", or a file of `unbraid tune`. If the method or the
-  network is not part of unbraid, `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the
-  run was trained on data in memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
+- `run.json`: a JSON object with `format` (1), `id` and `spec` (see `RunSpec.to_dict`). It also has the `versions` of
+  libraries, the `commit` and the `machine` with which the run was started. On a GPU with kernels, `machine` names the
+  GPU (`gpu`) and the source of its launch settings (`launch_settings`): "unbraid" for those that are part of unbraid,
+  or the name and the digest of a file that `unbraid tune` wrote. If the method or the network is not part of unbraid,
+  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
+  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
-- `stack.json`: while the run is being trained on a GPU, the ids of the `runs` of its stack, in their order. A training
-  that is resumed uses the same stack, because the rounding on a GPU depends on the number of runs. It is optional.
+- `stack.json`: while the run is being trained on a GPU, the ids of the `runs` that are trained together with it as a
+  stack, in the order of the stack. If training is resumed, it uses the same stack, because the rounding on a GPU
+  depends on the number of runs. The file is optional.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
   A run is finished when this file exists. A compact copy of a run (see `unbraid.zoo`) has weights in half precision.
   Its metadata also has `rounded` and `left_out` (see `unbraid.runs.formats.WeightsFacts`), and its checksum is that of

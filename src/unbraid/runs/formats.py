@@ -24,7 +24,7 @@ class OwnCode:
     Attributes:
         sources: The digests of the source code of the method and of the network, by name. A method or network that is
             part of unbraid is left out.
-        strength: The value of the swept setting of the method.
+        strength: The value of the setting of the method that studies vary.
         codes: The kinds of codes of the method, such as "mean" and "sampled".
         files: The paths of the files of the method and of the network, by name, if the user gave them as paths. If the
             module of a name cannot be imported and the user has consented, the file is imported instead.
@@ -114,7 +114,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class StackFile:
-    """The content of `stack.json`: the ids of the runs of the stack in which a run is trained, in the order of rows."""
+    """The content of `stack.json`: the ids of the runs of the stack in which a run is trained, in the stack's order."""
 
     runs: list[str]
 

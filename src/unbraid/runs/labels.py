@@ -66,7 +66,7 @@ def shared_settings(specs: Iterable[RunSpec]) -> dict[str, Any]:
 
 
 def shared_sentence(specs: Sequence[RunSpec]) -> str:
-    """Return a sentence with the settings that several runs share, or an empty text for a single run."""
+    """Return a sentence with the settings that all runs share. It is empty for one run, or if no setting is shared."""
     shared = shared_settings(specs)
     if len({spec.id for spec in specs}) < 2 or not shared:
         return ""
@@ -79,5 +79,5 @@ def _text(name: str, value: Any) -> str:
 
 def _label(values: dict[str, Any], names: Iterable[str]) -> str:
     texts = [_text(name, values[name]) for name in names if values.get(name) is not None]
-    method = values["method"].removeprefix("__main__:")  # of a method that is defined in a script or a notebook
+    method = values["method"].removeprefix("__main__:")  # the module of methods in scripts and notebooks
     return " ".join(["untrained" if values.get("steps") == 0 else method, *texts])

@@ -1,4 +1,4 @@
-"""Build the network of a run, as a whole or without the networks that a compact copy leaves out."""
+"""Build the network of a run, or only the parts of it that a compact copy of the run contains."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ class AbsentNetwork(nn.Module):
 
 
 def remove_networks(net: VAENet, spec: RunSpec, names: Iterable[str], where: Path) -> VAENet:
-    """Replace the networks that a compact copy of a run leaves out by an `AbsentNetwork`, and return `net`.
+    """Replace the parts of `net` that a compact copy of a run leaves out by an `AbsentNetwork`, and return `net`.
 
-    Raise a UserError if a name is not among `Method.training_networks`. The error message names the folder `where`.
+    `names` lists these parts. Raise a UserError if one of them is not among `Method.training_networks`. The error
+    message names the folder `where`.
     """
     for name in names:
         if name not in spec.method.training_networks:

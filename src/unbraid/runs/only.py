@@ -1,4 +1,4 @@
-"""Choosing runs by their properties, as in ``method=beta_vae,beta=8``. The rules apply to studies and stored runs."""
+"""Choosing runs of a study or stored runs by their properties, as in ``method=beta_vae,beta=8``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Only: TypeAlias = str | Mapping[str, Any] | Iterable[str] | None
 """Which runs to choose, such as "method=beta_vae,beta=8", {"beta": [4, 8]}, or several texts. None chooses all."""
 
 T = TypeVar("T")
-# A part of a text that matches begins a new property. Any other part is one more value of the previous property.
+# A text is split at commas. A part that matches this pattern begins a new property. Any other part is one more value of
+# the previous property.
 PROPERTY = re.compile(r"[A-Za-z_][\w.]*=")
 MAX_LISTED = 8  # maximum number of values of a property that an error lists
 

@@ -52,7 +52,7 @@ def _check_script(name: str, folder: RunFolder) -> None:
 
 
 def offer_files(folder: RunFolder) -> None:
-    """Allow the import of the files with the method or network of a run folder. The user must have consented."""
+    """Let the method and the network of a run be imported from their recorded files. The user must have consented."""
     used = (folder.spec.to_dict()["method"]["name"], folder.spec.net)
     for name, file in folder.own.files.items():
         if name in used:

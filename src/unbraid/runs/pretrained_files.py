@@ -53,7 +53,7 @@ class PretrainedConfig:
 
 
 def write_pretrained(run: Run, folder: Path) -> Path:
-    """Write a run to a new folder. The arguments and errors are those of `Run.save_pretrained`."""
+    """Write a run to a new folder and return the folder. Errors are those of `Run.save_pretrained`."""
     shape = run.net.shape
     if shape is None:
         raise UserError("The network of the run must know the shape of its examples. Set run.net.shape.")

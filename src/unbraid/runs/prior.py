@@ -22,7 +22,7 @@ def has_prior(run: Run) -> bool:
 
 
 def has_own_prior(run: Run) -> bool:
-    """Return whether the prior of a run is not a standard normal, because its method overrides `prior_sample`."""
+    """Return whether the method of a run overrides `prior_sample`. Otherwise the prior is a standard normal."""
     return type(run.spec.method).prior_sample is not Method.prior_sample
 
 

@@ -12,9 +12,9 @@ folders and writes the table, so that an older table never replaces a newer one.
 - `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
 - `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
-- `<metric>.<key>`: the latest scores of the default codes. If a metric was computed on the data of the run, its scores
-  on other data are left out. Scores of other codes have the suffix `.<codes>`. In the folder of a study, only scores
-  with the draws and the seed of its protocol are used
+- `<metric>.<key>`: the latest scores of the method's default kind of codes. Scores of other kinds have the suffix
+  `.<codes>`. If a metric was computed on the data of the run, its scores on other data are left out. In the folder of a
+  study, only scores with the draws and the seed of the study's protocol are used
 """
 
 from __future__ import annotations

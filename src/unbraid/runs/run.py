@@ -50,7 +50,8 @@ class Run:
         path: The folder of the run, or None if it was trained without a folder.
         divergence: The `step` at which the run diverged and the training `term` that was not finite, or None if the run
             did not diverge.
-        data: The data that the run was trained on, if they cannot be loaded by the name in the spec, or None.
+        data: The data of the run, if the user has passed them or if they cannot be loaded by the name in the spec.
+            Otherwise None.
     """
 
     spec: RunSpec
@@ -206,7 +207,7 @@ class Run:
 
 
 class StoredRun(Run):
-    """A trained run in a folder. Its network is read when it is used (see `StoredNetwork`)."""
+    """A trained run in a folder. The network is read from the folder when it is first used (see `StoredNetwork`)."""
 
     def __init__(
         self, folder: RunFolder, spec: RunSpec, read: Callable[[], VAENet], device: torch.device | str = "cpu"
@@ -280,7 +281,7 @@ def open_run(
 ) -> Run:
     """Load a trained run from its folder.
 
-    Raise a UserError if its training is not finished, or if it needs the user's own code and `trust` is False.
+    Raise a UserError if the training is not finished, or if the run needs the user's own code and `trust` is False.
     """
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
@@ -295,9 +296,9 @@ def open_trained_run(
     trust: bool = False,
     methods: Iterable[type[Method]] = (),
 ) -> Run:
-    """Load a run whose training is finished, for examples of this shape.
+    """Load a run whose training is finished. `shape` is the shape of one example.
 
-    Raise a UserError if it needs the user's own code and `trust` is False.
+    Raise a UserError if the run needs the user's own code and `trust` is False.
     """
     check_consent([folder], net is not None, trust, methods)
     offer_files(folder)

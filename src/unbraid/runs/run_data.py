@@ -160,7 +160,7 @@ def run_data(
     chosen = run.data if data is None else data
     if chosen is None and not can_be_loaded(run.spec.data):
         raise _missing_data(f"The run {run.id}", run.spec.data)
-    with nullcontext() if data is not None else without_announcements():  # the user saw them in training
+    with nullcontext() if data is not None else without_announcements():  # they were shown in training
         loaded = load_data(run.spec.data if chosen is None else chosen, device, quiet)
     shape = None if data is None else run.net.shape
     if shape is not None and tuple(loaded.shape) != shape:

@@ -29,7 +29,7 @@ def run_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def run_state(run: Run) -> str:
-    """Return "trained", "untrained", or where the run diverged."""
+    """Return "trained", "untrained", or a text that says at which step and in which term the run diverged."""
     if run.divergence is not None:
         return "diverged at step {step} in {term}".format(**run.divergence)
     return "trained" if run.spec.steps else "untrained"

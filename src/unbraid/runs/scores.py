@@ -38,10 +38,10 @@ def read_scores(folder: Path, sides: bool = False) -> list[Record]:
 
 
 def prefer_data(records: Iterable[Record], data: str) -> list[Record]:
-    """Return records without those of other data that could be confused with scores on `data`.
+    """Return the records on `data`, and those on other data that have no counterpart on `data`.
 
-    A record of other data is left out if there is a record of the same metric and kind of codes on `data`. Records that
-    do not say what data they were computed on count as records of `data`.
+    A record on other data is left out if there is a record of the same metric and kind of codes on `data`. Records that
+    do not say what data they were computed on count as records on `data`.
 
     >>> own, other = {"metric": "mig", "codes": "mean", "data": "toy"}, {"metric": "mig", "codes": "mean", "data": "b"}
     >>> prefer_data([own, other], "toy") == [own], prefer_data([other], "toy") == [other]

@@ -112,7 +112,7 @@ def _has_exact_weights(run: RunFolder) -> bool:
 
 
 def properties_of_runs() -> Callable[[RunFolder], dict[str, Any]]:
-    """Return a function from a run to its properties: its settings and its position in its study, if any."""
+    """Return a function that maps a run to its settings and, if it belongs to a study, its position in the study."""
     read = functools.cache(read_sweep_positions)
 
     def properties(run: RunFolder) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def source_digest(root: Any) -> str:
         return _cached_digest.__wrapped__(root)
 
 
-@functools.lru_cache(maxsize=16)  # few entries, because each keeps its builder, and networks in it, in memory
+@functools.lru_cache(maxsize=16)  # few entries, because each of them keeps a builder and its networks in memory
 def _cached_digest(root: Any) -> str:
     walk = _Walk(_package(root.func if isinstance(root, functools.partial) else root))
     walk.visit(root)
@@ -86,7 +86,8 @@ class _Walk:
     """A walk over the user's own code.
 
     Attributes:
-        package: The top-level package of the first function or class, which is the user's own even if it is installed.
+        package: The top-level package of the first function or class. All its code counts as the user's own, even if
+            the package is installed.
         texts: The source code and the constants that were found.
         seen: The objects that have been visited, by their identity. They are kept alive, so identities stay unique.
     """
@@ -125,7 +126,7 @@ class _Walk:
             return
         self.texts.add(_source(cls))
         for part in (*cls.__bases__, *vars(cls).values()):
-            member = getattr(part, "__func__", getattr(part, "fget", part))  # of class methods and properties
+            member = getattr(part, "__func__", getattr(part, "fget", part))  # unwraps class methods, properties
             if inspect.isfunction(member):
                 self._follow(member)
             elif isinstance(member, type):

@@ -269,7 +269,10 @@ class RunSpec:
 
 
 def _field_values(instance: Any, complete: bool) -> dict[str, Any]:
-    """Return the fields of a dataclass by name, without optional fields that have their default unless `complete`."""
+    """Return the fields of a dataclass by name.
+
+    Optional fields that have their default are left out unless `complete` is true.
+    """
     values = {field: getattr(instance, field.name) for field in dataclasses.fields(instance)}
     return {
         field.name: value

@@ -40,7 +40,10 @@ class StoredMethod(Method):
 
     @property
     def strength(self) -> float:
-        """The value of the swept setting, or 0 if there is none."""
+        """The `swept_value`.
+
+        If it is None, `strength` is the first setting that is a floating-point number, or 0 if there is none.
+        """
         if self.swept_value is not None:
             return self.swept_value
         return next((value for _, value in self.values if isinstance(value, float)), 0.0)

@@ -16,7 +16,7 @@ _recent: deque[VAENet] = deque(maxlen=OPEN_NETWORKS)
 class StoredNetwork:
     """A network that is read when it is first used.
 
-    It is released when `OPEN_NETWORKS` other networks have been read since, and nothing else refers to it.
+    After `OPEN_NETWORKS` other networks have been read, it is released unless something else refers to it.
     """
 
     def __init__(self, read: Callable[[], VAENet]) -> None:

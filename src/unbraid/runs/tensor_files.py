@@ -32,9 +32,9 @@ def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write a safetensors file atomically.
 
-    `metadata` is stored as JSON in the single metadata entry `unbraid`, with the field `sha256` (see `content_digest`).
-    If there were several entries, their order in the file could vary. With a single entry, equal content always gives
-    equal bytes.
+    `metadata` and the additional field `sha256` (see `content_digest`) are stored as JSON in the single metadata entry
+    `unbraid`. If there were several entries, their order in the file could vary. With a single entry, equal content
+    always gives equal bytes.
     """
     complete = {**metadata, "sha256": content_digest(tensors, metadata)}
     write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(complete)}))

@@ -75,8 +75,8 @@ def update_during_training(folder: RunFolder, log: Log) -> None:
 def update_event_file(folder: RunFolder, log: Log) -> Path:
     """Write a log to the event file of a run and return the folder of the file.
 
-    If the existing file is a prefix of the new content, only the rest is appended, because TensorBoard keeps the file
-    open and reads what is appended. Otherwise the run has been trained again, and the file is replaced.
+    If the new content begins with the content of the existing file, only the rest is appended, because TensorBoard
+    keeps the file open and reads what is appended. Otherwise the run has been trained again, and the file is replaced.
     """
     path = folder.path / FOLDER / FILE
     make_folder(path.parent)

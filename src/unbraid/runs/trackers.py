@@ -27,8 +27,8 @@ REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # with one of these, Tracki
 def update_wandb(folder: RunFolder, log: Log) -> None:
     """Write the settings and the log of a run when it is finished. An error becomes a warning.
 
-    Unlike an event file of TensorBoard, an offline run cannot be extended, so nothing is written before the run is
-    finished.
+    Unlike an event file of TensorBoard, an offline run of wandb cannot be extended. Nothing is therefore written before
+    the run is finished, or if the folder `wandb` already exists.
     """
     if not (folder.path / FOLDER).exists():
         write_if_finished(folder, log, write_wandb, "wandb")

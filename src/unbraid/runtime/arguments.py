@@ -48,8 +48,8 @@ OTHER_NAMES = {
 def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that makes a function or a constructor raise a UserError for unknown keyword arguments.
 
-    The message suggests the first argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a
-    similar name. It always lists the arguments of the function.
+    The message suggests the first argument of the function that `OTHER_NAMES` lists for the unknown name, or else an
+    argument with a similar name. It always lists all arguments of the function.
 
     Args:
         note: A sentence that the message contains if there is no suggestion.

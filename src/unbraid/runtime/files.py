@@ -26,11 +26,12 @@ TEMPORARY_NAME = 200  # maximum number of characters of a file's name that the n
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file by way of a temporary file in the same folder, which is synced to disk and then renamed.
+    """Write a file atomically.
 
-    Readers see either the old content or all of the new content, even if the process is killed. A symbolic link stays a
-    link, and the file that it names is written. Devices, pipes and the output of this process (`/dev/stdout`) are
-    written to directly and never replaced.
+    A temporary file in the same folder is written, synced to disk and renamed to `path`. Readers see either the old
+    content or all of the new content, even if the process is killed. A symbolic link stays a link, and the file that it
+    names is written. Devices, pipes and the output of this process (`/dev/stdout`) are written to directly and never
+    replaced.
 
     Args:
         path: The file to write.
@@ -104,7 +105,7 @@ def _write_to_stream(path: Path, content: bytes) -> bool:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(content)
         return True
-    opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a pipe that nothing reads is an error
+    opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # fails for a pipe without a reader
     os.set_blocking(opened, True)
     with os.fdopen(opened, "wb") as file:
         file.write(content)
@@ -181,5 +182,5 @@ def remove_temporary_files(folder: Path, name: str = "") -> None:
     for leftover in folder.glob(f".{glob.escape(name[:TEMPORARY_NAME])}*{TEMPORARY}"):
         with contextlib.suppress(OSError), leftover.open("rb") as file:
             _lock_file(file, wait=False)
-            if os.path.samestat(os.fstat(file.fileno()), leftover.stat()):  # not renamed before it was locked
+            if os.path.samestat(os.fstat(file.fileno()), leftover.stat()):  # it was not renamed before the lock
                 leftover.unlink()

@@ -17,8 +17,9 @@ from unbraid.runtime.locks import try_lock
 def new_folder(path: Path) -> Iterator[Path]:
     """Write a new folder as a whole.
 
-    The content is written to a temporary folder beside `path`, which is renamed when the context ends. If the context
-    ends with an error, the temporary folder is removed. If the process is killed, the next call removes it.
+    The content is written to a temporary folder beside `path`. When the context ends, the temporary folder is renamed
+    to `path`. If the context ends with an error, the temporary folder is removed. If the process is killed, the next
+    call with the same `path` removes it.
 
     Args:
         path: The folder to write. It must be empty or not exist.

@@ -100,7 +100,7 @@ def file_of(name: str) -> Path | None:
 
 
 def offer_file(name: str, file: Path) -> None:
-    """Let `import_name` use this file for the module of a name that cannot be imported otherwise."""
+    """Let `import_name` import this file if the module of the name cannot be imported by its name."""
     _FILES.setdefault(name.rpartition(":")[0], file)
 
 
