@@ -81,11 +81,11 @@ class Tripod(FSQ):
 
     Latents are quantised as in `FSQ`. :math:`\hat I` is the multi-information of the latents of a batch, estimated by
     kernel densities (`multi_information`). P is the share of mixed second derivatives in all second derivatives of the
-    decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). It is zero if the decoder is a sum of
-    functions of one latent each. The weights :math:`\lambda_I` and :math:`\lambda_H` are the fields `multi_information`
-    and `hessian`. D is the number of values of an example. Multiplying by D gives the weights the scale of the paper,
-    whose reconstruction error is a mean over pixels. The gradients of both penalties pass through the rounding
-    unchanged.
+    decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). P is zero if the decoder is a sum of
+    functions that depend on one latent each. The weights :math:`\lambda_I` and :math:`\lambda_H` are the fields
+    `multi_information` and `hessian`. D is the number of values of an example. Multiplying by D gives the weights the
+    scale of the paper, whose reconstruction error is a mean over pixels. The gradients of both penalties pass through
+    the rounding unchanged.
 
     The defaults are those of the paper on Shapes3D, where runs have 250,000 steps, batches of 64 and twice as many
     latents as factors. For other datasets, the weights in the authors' code range from 1e-10 to 1e-4

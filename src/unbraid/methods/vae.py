@@ -33,7 +33,7 @@ def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gauss
 
 
 def warmup_setting(default: float = 0.0, optional: bool = True) -> Any:
-    """Return the field for the length of the KL warm-up. It is left out of specs if it is optional and has its default.
+    """Return the dataclass field for the length of the KL warm-up.
 
     Args:
         default: The default length, as a fraction of the training steps.

@@ -17,8 +17,8 @@ def jemmig(
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{J_j}{H(v_j) + \log \text{bins}} \right), \quad
         J_j = H(c_{i_1}, v_j) - I(c_{i_1}; v_j) + I(c_{i_2}; v_j)
 
-    where :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor
-    :math:`j`.
+    where H is the entropy, I is the mutual information, and :math:`i_1` and :math:`i_2` are the latents with the most
+    and the second most information about factor :math:`j`.
 
     The score lies in [0, 1]. 0 means that the best latent of each factor is noise that is distributed uniformly over
     all bins. 1 means that for each factor one latent determines it and contains no other information.
