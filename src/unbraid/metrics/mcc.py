@@ -18,7 +18,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     coefficient of the values (`mcc_pearson`) or of their ranks, with ties averaged (`mcc_spearman`).
 
     The scores lie in [0, 1]. 0 means that no latent correlates with any factor. 1 means that every factor has its own
-    latent, which is a linear (Pearson) or monotonic (Spearman) function of it.
+    latent, and that this latent is a linear (Pearson) or monotonic (Spearman) function of the factor.
 
     The mean is taken over factors. If there are fewer latents than factors, each unmatched factor contributes 0. If
     there are more latents than factors, the unmatched latents are ignored. An exactly constant latent has correlation 0

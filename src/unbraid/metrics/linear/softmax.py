@@ -24,7 +24,7 @@ ROWS = 128  # rows per block. The scores of 40 classes take 40 kB, so a block st
 # product overflows only above 1e19 classes.
 LANES = 8
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
-ROUNDER = 1.5 * 2.0**52  # adding this number to a float rounds it to an integer and puts the integer into the lowest bits
+ROUNDER = 1.5 * 2.0**52  # adding this number to a float rounds it to an integer, which is then in the lowest bits
 FAST = {"contract", "nnan", "nsz"}  # without "reassoc", which would optimise away the rounding by ROUNDER
 
 

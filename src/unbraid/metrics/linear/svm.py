@@ -19,8 +19,9 @@ def svm_accuracies(
 ) -> Float[np.ndarray, "d k"]:
     """Fit linear SVMs that predict each factor from each single latent, and return their test accuracies.
 
-    Each SVM equals ``LinearSVC(C=0.01, class_weight="balanced")`` on a single latent. >>> codes = np.array([[-9.0],
-    [-8.0], [8.0], [9.0]])
+    Each SVM equals ``LinearSVC(C=0.01, class_weight="balanced")`` on a single latent.
+
+    >>> codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
     >>> svm_accuracies(codes, (codes > 0).astype(int), codes, (codes > 0).astype(int)).tolist()
     [[1.0]]
     """

@@ -129,7 +129,7 @@ def gain_may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> 
 def mark_promising_bins(node: Node, left: Array, divisible: Array, bar: Number, to_search: Array) -> None:
     """Mark the bins inside which a cut might have a gain above `bar`.
 
-    The loop has no branches, because it then vectorises.
+    The loop has no branches, so that it can be vectorised.
     """
     negative, positive, shift = node.hist[0], node.hist[1], node.shift
     count, total = unpack_sum(node.total, shift)
