@@ -1,4 +1,4 @@
-"""Ceilings and floors of scores: the scores that perfect codes and pure noise have on the same rows and factors."""
+"""Ceilings and floors of the scores on a table of factors: the scores of perfect codes and of pure noise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bounds(
     the scores from this folder.
 
     Args:
-        rows: The factors, and the row numbers of the samples. Of its codes, only the number of latents is used.
+        rows: A table and its samples. Of the codes in the table, only the number of latents is used.
         names: Keys of `METRICS`.
         seed: Random seed for the noise and the metrics.
         on_metric: Function that is called with a message before each metric is computed.
