@@ -83,8 +83,8 @@ class SemiVAE(Method):
     j. If there are fewer latents than factors, the remaining factors are not used.
 
     There are `labels` labelled examples. They are drawn once, with replacement, by `label_seed`, and do not depend on
-    the seed of the run. Each step uses `batch` examples without labels and as many labelled ones, which are drawn from
-    this fixed set. Missing labels are ignored.
+    the seed of the run. Each step uses `batch` examples without labels and `batch` labelled examples. The labelled
+    examples are drawn from this fixed set. Missing labels are ignored.
 
     With `form` set to "l2", the cross-entropy is replaced by the squared difference of :math:`y_j` and
     :math:`\sigma(\mu_j)`. With "cov", the supervised term is :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2` over the batch.

@@ -18,7 +18,7 @@ from unbraid.noise import Noise
 
 DIRECTIONS = 2  # number of random directions of each kind (signs and normal), per example and step
 SMALLEST_STD = 1e-6  # standard deviation that is used for latents that do not vary
-SMALLEST_SUM = 1e-10  # added to the sum of squared derivatives, which is 0 for a linear decoder
+SMALLEST_SUM = 1e-10  # added to the denominator, because all second derivatives of a linear decoder are 0
 
 
 def multi_information(z: Float[Tensor, "b d"], std: Float[Tensor, " d"]) -> Float[Tensor, ""]:

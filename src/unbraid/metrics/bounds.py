@@ -27,10 +27,10 @@ def bounds(
 ) -> dict[str, dict[str, Values]]:
     """Return the scores of perfect codes and of noise.
 
-    The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
-    normal latents as the codes of `rows`. The scores are stored in the cache folder under a key that consists of the
-    factors, the rows, the estimator of the metric and the versions of the libraries. Later calls with the same key read
-    the scores from this folder.
+    The perfect codes have one latent per factor. Each latent holds the centred values of its factor. The noise has as
+    many standard normal latents as the codes of `rows`. The scores are stored in the cache folder under a key that
+    consists of the factors, the rows, the estimator of the metric and the versions of the libraries. Later calls with
+    the same key read the scores from this folder.
 
     Args:
         rows: A table and its samples. Of the codes in the table, only the number of latents is used.

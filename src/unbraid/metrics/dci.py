@@ -75,8 +75,8 @@ def dci(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
-            hundred times slower. The scores of the two agree to about 0.005.
+        trees: "fast" for our implementation, or "sklearn" for that of scikit-learn, which the papers use. It is about a
+            hundred times slower. The scores of the two implementations agree to about 0.005.
         importances: "mean" or "per_tree", the definition of the importances from which `disentanglement` and
             `completeness` are computed.
         seed: Random seed that breaks ties between equally good cuts.

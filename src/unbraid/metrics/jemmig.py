@@ -52,8 +52,8 @@ def jemmig(
         bins: Number of equal-width bins into which each latent is discretised, at least 2.
 
     Returns:
-        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, which is the original definition of the
-        metric. The best value of `jemmig_nats` is 0, and it has no fixed upper bound.
+        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats. `jemmig_nats` is the original
+        definition of the metric. Its best value is 0, and it has no fixed upper bound.
 
     Raises:
         UserError: If codes are not a finite 2-d array of numbers, if the arrays do not match, if factors are not

@@ -15,7 +15,7 @@ CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]
 
 
 def make_perfect_codes(factors: Real[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return one latent per factor, which holds the centred values of the factor.
+    """Return one latent per factor. Each latent holds the centred values of its factor.
 
     The code of a missing label (NaN) is 0.
 

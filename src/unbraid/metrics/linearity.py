@@ -61,9 +61,9 @@ def linearity(
     factors are disentangled: two factors may change the codes in the same direction.
 
     Deviations: Scores are arithmetic means over factors. disent uses geometric means, which are not defined for
-    negative correlations. Here the two positions of a pair always differ. In disent they may be equal, which
-    raises correlations. disent also has scores for distances between images, for linear correlations and for ratios of
-    triplets. They are left out here.
+    negative correlations. Here the two positions of a pair always differ. In disent the two positions may be equal, and
+    such pairs raise correlations. disent also has scores for distances between images, for linear correlations and for
+    ratios of triplets. They are left out here.
 
     Reference: the library disent (Michlo, 2021), which introduces the scores ("factored components"); see also Michlo
     et al. (2023), arXiv:2202.13341.

@@ -32,8 +32,8 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
     Pure noise scores above 0, because the best of d correlations is taken and each is of the order of 1 / sqrt(n).
     Surplus latents do not lower the score. For example, perfect latents beside copies of themselves or beside noise
-    score 1. A rotated representation scores the mean cosine of the angles between factors and assigned latents, which
-    is 0.5 or more for few factors.
+    score 1. The score of a rotated representation is the mean cosine of the angles between factors and assigned
+    latents. If there are few factors, it is 0.5 or more.
 
     Deviations: In the papers, all sources are continuous and there are as many latents as sources. The rules for other
     numbers of latents are our own.

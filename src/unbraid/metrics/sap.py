@@ -29,7 +29,7 @@ def sap(
     accuracies. A test value that does not occur in the training examples is always counted as an error.
 
     Continuous factors: As in the paper, :math:`S_{ij}` of a continuous factor is the coefficient of determination of a
-    linear regression on one latent, which equals the squared correlation. A perfect representation scores 1. For each
+    linear regression on one latent. It equals the squared correlation. A perfect representation scores 1. For each
     factor, only the rows that have a label for it are used. ``continuous=True`` treats all factors as continuous and
     calls the score `SAP_score_continuous`, as in published tables.
 

@@ -1,4 +1,4 @@
-"""Measures of the dependence between latents, which need no labels."""
+"""Measures of the dependence between latents. They need no labels."""
 
 from __future__ import annotations
 

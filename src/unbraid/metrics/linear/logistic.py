@@ -13,7 +13,7 @@ CS = np.logspace(-4, 4, 10)  # inverse regularisation strengths from which cross
 
 @dataclass(frozen=True)
 class Logistic:
-    """A fitted classifier, which is a softmax of linear scores. With two classes, the score of the first class is 0."""
+    """A fitted classifier: the softmax of one linear score per class. With two classes, the first has the score 0."""
 
     classes: Int[np.ndarray, " c"]
     weights: Float[np.ndarray, "c d"]

@@ -21,7 +21,7 @@ from unbraid.metrics.trees.bins import RESOLUTION, Columns
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Number: TypeAlias = Any  # a Python or numpy number, which compiled code does not distinguish
+Number: TypeAlias = Any  # a Python or numpy number; compiled code does not distinguish the two
 SLACK = 1 - 1e-12  # bounds are compared with slightly less than the best gain, because they are rounded
 
 
