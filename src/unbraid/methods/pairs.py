@@ -44,14 +44,14 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
 
 
 def grid_remedy(data: FactorData) -> str:
-    """Return a sentence that says which data to use in place of `data`, which are not a full grid."""
+    """Return a sentence that recommends other data, for `data` that are not a full grid."""
     return f"Use {data.grid_name}." if data.grid_name else "Choose other data."
 
 
 def check_series(method: Method, data: FactorData) -> None:
     """Raise a UserError if the data cannot be a time series.
 
-    A time series has at least 4 rows, and all of its rows are drawn with equal probability.
+    The data must have at least 4 rows and no sampler of their own, so that all rows are drawn with equal probability.
     """
     name = type(method).__name__
     if len(data) < MIN_SERIES_ROWS:

@@ -43,8 +43,9 @@ class PCA(AE):
     example along these components, in descending order of their variance. The components are fitted when training ends,
     to all examples or, if there are more than 10,000, to 10,000 random ones (fewer for large images). They replace the
     weights of a linear encoder and a linear decoder, so that scores, traversals, reports and exported models treat the
-    run like any other. Before the fit, these weights are trained as a linear autoencoder, which has no influence on the
-    result. The default number of steps is therefore 1. With 0 steps nothing is fitted, and the weights are random.
+    run like any other. Before the fit, these weights are trained as a linear autoencoder. This training has no
+    influence on the fit, so the default number of steps is 1. With 0 steps nothing is fitted, and the weights are
+    random.
 
     The network and the likelihood of the run are not used. The reconstruction error is the squared error, and
     reconstructed values can lie outside [0, 1].

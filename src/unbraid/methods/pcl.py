@@ -86,9 +86,10 @@ class PCL(Method):
 
     r is the log-odds that a pair is consecutive. h is the mean that the encoder outputs, and :math:`\sigma` is the
     logistic function. :math:`x_{t-1}` and :math:`x_t` are the two examples of a pair. :math:`x_{t^*}` is the first
-    example of a random pair, which is chosen by a permutation of the batch. The parameters of r are initialised to
-    :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and :math:`a` is never negative. With `regression` set to "mlp",
-    :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, where each :math:`r_i` is a network with five hidden layers.
+    example of a random pair of the batch. A random permutation of the batch assigns one such pair to each :math:`x_t`.
+    The parameters of r are initialised to :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and :math:`a` is never
+    negative. With `regression` set to "mlp", :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, where each :math:`r_i` is a
+    network with five hidden layers.
 
     Random guessing has the loss :math:`\log 2 = 0.693`. The logged `accuracy` is the fraction of pairs for which r has
     the correct sign. Because there is no decoder, nothing can be reconstructed, sampled or traversed. The encoder's log
@@ -99,10 +100,11 @@ class PCL(Method):
     example of a pair is the first one with some factors changed.
 
     Deviations: the authors' code clamps :math:`a` at 0 after each step. Here :math:`a` is the absolute value of a
-    parameter, which is equivalent until that parameter changes sign. Batch normalisation of h uses the mean and
-    variance of the current batch and has no scale, shift or running averages. It is applied only in the loss. Codes are
-    the means before this normalisation, so their scale and offset are arbitrary. On average, the permutation leaves one
-    pair of a batch unchanged. The network and the optimiser are those of the run, whereas the paper uses maxout layers.
+    parameter. The two versions are equivalent until this parameter changes sign. Batch normalisation of h uses the mean
+    and variance of the current batch and has no scale, shift or running averages. It is applied only in the loss. Codes
+    are the means before this normalisation, so their scale and offset are arbitrary. On average, the permutation leaves
+    one pair of a batch unchanged. The network and the optimiser are those of the run, whereas the paper uses maxout
+    layers.
     Reference: Hyvarinen & Morioka (2017), "Nonlinear ICA of temporally dependent stationary sources", AISTATS, eq. 11.
     The form of r is that of the authors' code.
     """

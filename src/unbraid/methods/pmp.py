@@ -69,11 +69,12 @@ class PMP(Method):
     "code" follows the authors' code: the schedules are 0 in the first 25 % of the training, :math:`b_3 = 1 - b_1` after
     that, and the betas are 0.9 and 0.999. The weight decay of 1e-6 in the authors' code is left out. The schedules
     depend on the step instead of the epoch. The authors' code skips :math:`L_{cons}` while :math:`b_2 \le 10^{-2}`.
-    Here it is always computed and logged, but its weight is 0 in this case. The supplement does not say how pairs are
-    drawn in the experiments on meshes. Our choice for meshes is `pairs="sharing"`, which draws pairs that agree in one
-    factor. The codes "sum" are the sum z. The codes "components" are the coordinates of each :math:`s_i` along its
-    first principal component over the given examples. They are k numbers per example, which are meaningful only if they
-    are computed from many examples. Neither kind of codes comes from a publication.
+    Here :math:`L_{cons}` is always computed and logged, but its weight is 0 while :math:`b_2 \le 10^{-2}`. The
+    supplement does not say how pairs are drawn in the experiments on meshes. Our choice for meshes is
+    `pairs="sharing"`, which draws pairs that agree in one factor. The codes "sum" are the sum z. The codes "components"
+    are the coordinates of each :math:`s_i` along its first principal component over the given examples. These codes
+    have k columns. They are meaningful only if they are computed from many examples. Neither kind of codes comes from a
+    publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """

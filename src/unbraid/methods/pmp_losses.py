@@ -90,7 +90,7 @@ def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def mix_subspaces(
     first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"], noise: Noise
 ) -> Float[Tensor, "m k d"]:
-    """Return up to 2n mixtures, each of the two examples of one of n pairs.
+    """Return up to 2n mixtures. Each of them mixes the subspaces of the two examples of one pair.
 
     A mixture has the vector of the first example in one subspace, and the vectors of the second example in all others.
     The mixtures are drawn at random and without replacement from the k n possible ones.

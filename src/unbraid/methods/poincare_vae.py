@@ -20,7 +20,7 @@ from unbraid.spaces.gyroplanes import Gyroplanes
 
 
 def replace_first_layer(decoder: nn.Module, curvature: Hyper) -> None:
-    """Replace the first layer of a decoder, which must be linear, by distances to hyperplanes."""
+    """Replace the first layer of a decoder by distances to hyperplanes. The layer must be linear and have a bias."""
     layers = decoder
     while isinstance(layers, nn.Sequential) and isinstance(layers[0], nn.Sequential):
         layers = layers[0]
@@ -156,7 +156,7 @@ class PoincareVAE(Method):
         return riemannian_normal.sample(scale, latents, self.curvature, noise)
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return all log variances of each wrapped posterior, or the single one of each Riemannian posterior."""
+        """Return the log variances of a posterior: one per latent if it is wrapped, one in all if it is Riemannian."""
         if self.distribution == "wrapped":
             return super().encoder_outputs(latents)
         meaning = "logarithm of the squared scale of the posterior of each example, whose mean point is the code"

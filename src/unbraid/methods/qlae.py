@@ -32,18 +32,18 @@ class QLAE(QuantisedAE):
               + \frac{\lambda_c}{d} \|z - sg(\hat z)\|^2\Big], \quad \hat z_j = \arg\min_{v \in V_j} |z_j - v|
 
     z is the mean that the encoder outputs, d the number of latents, and D the number of pixels of an example times its
-    channels. sg stops the gradient. The set :math:`V_j` has `count` numbers, which only the quantisation term
-    (:math:`\lambda_q`) trains. The commitment term (:math:`\lambda_c`) pulls latents to their values. The gradient of
-    the reconstruction error passes through the quantisation unchanged (straight-through). The encoder's log variances
-    are not used.
+    channels. sg stops the gradient. The set :math:`V_j` holds `count` numbers. Only the quantisation term
+    (:math:`\lambda_q`) trains them. The commitment term (:math:`\lambda_c`) pulls latents to their values. The gradient
+    of the reconstruction error passes through the quantisation unchanged (straight-through). The encoder's log
+    variances are not used.
 
     Multiplying by D gives the weights the scale of the paper, whose reconstruction error is a mean over pixels. The
     paper trains with AdamW, a learning rate of 1e-3, a weight decay of 0.1 (``--weight-decay 0.1``) and twice as many
     latents as factors. Neither the weight decay nor a limit on the gradient norm applies to the learned values in
     :math:`V_j`.
 
-    Deviations: the paper's code has no weight decay on biases. It limits each element of the gradient of its loss,
-    which is a mean over pixels, to an absolute value of 1. This rarely has an effect.
+    Deviations: the paper's code has no weight decay on biases. Its loss is a mean over pixels, and it limits each
+    element of the gradient of this loss to an absolute value of 1. The limit rarely has an effect.
     Reference: Hsu et al. (2023), "Disentanglement via latent quantization", arXiv:2305.18378, section 3.
     """
 

@@ -1,4 +1,4 @@
-"""Functions and a base class for autoencoders whose latents take a few values each."""
+"""Functions and a base class for autoencoders in which each latent takes one of a few values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbraid.noise import Noise
 
 
 def nearest_values(z: Float[Tensor, "*b d"], values: Float[Tensor, "d m"]) -> Float[Tensor, "*b d"]:
-    """Return, for each latent, the nearest of its m values. If two are equally near, the first is chosen.
+    """Return, for each latent, the nearest of its m values. If two values are equally near, the first is chosen.
 
     Args:
         z: Continuous latents.

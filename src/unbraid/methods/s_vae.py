@@ -19,7 +19,7 @@ from unbraid.spaces import von_mises_fisher as vmf
 
 
 def log_kappa(q: Gaussian) -> Float[Tensor, " b"]:
-    """Return the log concentration of each posterior, which is the encoder's mean log variance times -1."""
+    """Return the log concentration of each posterior. It is -1 times the mean of the encoder's log variances."""
     return -q.logvar.mean(1)
 
 

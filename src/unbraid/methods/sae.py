@@ -20,7 +20,7 @@ from unbraid.methods.method import Batch, Hyper, Loss, setting
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
-WINDOW = 0.1  # width of the window around a threshold; only inputs inside the window contribute to its gradient
+WINDOW = 0.1  # width of the window around a threshold; only inputs in the window contribute to the threshold's gradient
 
 
 class FeatureEncoder(nn.Module):
@@ -88,20 +88,21 @@ class SAE(AE):
 
     .. math:: E_x\big[-\log p(x|z) + \lambda S(z)\big], \quad \hat x = \sum_j z_j d_j + b, \quad z = \phi(W x + c)
 
-    The latents of the run are the features, usually many more than the values of an example. The decoder vector of
-    feature j is :math:`d_j`. With :math:`h = W x + c`, the activation :math:`\phi(h)` and the penalty S are:
+    The latents of the run are the features. There are usually many more features than values in an example. The decoder
+    vector of feature j is :math:`d_j`. With :math:`h = W x + c`, the activation :math:`\phi(h)` and the penalty S are:
 
-    - "topk": :math:`\phi` keeps the `k` largest entries of h, if they are positive, and there is no penalty.
-    - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not decrease if z is
-      divided by a number and the decoder vectors are multiplied by it.
+    - "topk": :math:`\phi` keeps those of the `k` largest entries of h that are positive. There is no penalty.
+    - "relu": :math:`\phi = \max(h, 0)` and :math:`S = \sum_j z_j \|d_j\|`. This L1 penalty does not change if z is
+      divided by a number and the decoder vectors are multiplied by the same number.
     - "jumprelu": :math:`\phi = h\, 1[h > \theta]` with learned thresholds :math:`\theta_j > 0`, and S is the number of
-      active features. Only entries of h in a window around their threshold contribute to its gradient (`jump_relu`).
+      active features. Only entries of h in a window around their threshold contribute to the gradient of the threshold
+      (`jump_relu`).
 
     The codes are the activations z. The network of the run is not used. The logged `active` is the mean number of
     active features per example. Runs with different :math:`\lambda` and seeds can train together.
 
-    Deviations: decoder vectors are not normalised. The papers subtract a bias before the encoder, which the bias c can
-    express. There is no extra loss for features that are never active.
+    Deviations: decoder vectors are not normalised. The papers subtract a bias from the input of the encoder. Here the
+    bias c can have the same effect. There is no extra loss for features that are never active.
     Reference: Gao et al. (2024), arXiv:2406.04093, for "topk". Bricken et al. (2023), "Towards monosemanticity",
     and Cunningham et al. (2024), arXiv:2309.08600, for "relu". Rajamanoharan et al. (2024), arXiv:2407.14435, for
     "jumprelu".

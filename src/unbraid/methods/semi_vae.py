@@ -41,11 +41,12 @@ EXAMPLES, PERMUTATION, NOISE, OBSERVED = 0, 1, 2, 3
 
 
 def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: str) -> Float[Tensor, ""]:
-    r"""Return the distance of latents from the labels of the same columns, summed over columns, averaged over examples.
+    r"""Return the distance between the latents and the labels of the same columns.
 
-    Labels are in [0, 1]. With "xent" the distance is the cross-entropy of the label and the logistic function of the
-    latent. With "l2" it is the squared difference of the label and the logistic function of the latent. With "cov" the
-    loss is the `cross_covariance` instead. Missing labels, which are negative, do not contribute.
+    The distance is summed over columns and averaged over examples. Labels are in [0, 1]. With "xent" the distance is
+    the cross-entropy of the label and the logistic function of the latent. With "l2" it is the squared difference of
+    the label and the logistic function of the latent. With "cov" the loss is the `cross_covariance` instead. Missing
+    labels, which are negative, do not contribute.
     """
     if form == "cov":
         return cross_covariance(mean, labels)
@@ -82,16 +83,16 @@ class SemiVAE(Method):
     j. If there are fewer latents than factors, the remaining factors are not used.
 
     There are `labels` labelled examples. They are drawn once, with replacement, by `label_seed`, and do not depend on
-    the seed of the run. Each step uses `batch` examples without labels and as many labelled ones, which are drawn from
-    this fixed set. Missing labels are ignored.
+    the seed of the run. Each step uses `batch` examples without labels and `batch` labelled examples. The labelled
+    examples are drawn from this fixed set. Missing labels are ignored.
 
     With `form` set to "l2", the cross-entropy is replaced by the squared difference of :math:`y_j` and
     :math:`\sigma(\mu_j)`. With "cov", the supervised term is :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2` over the batch.
 
     Labels can be imprecise (`unbraid.methods.imprecise_labels`). They are coarse if `bins` is above 0, noisy if
-    `label_noise` is above 0, partial if `observed` is above 0, and lose their order if `order` is "permuted". If
-    several of these are chosen, values are permuted first, then replaced at random, then divided into bins. The errors
-    are drawn once, by `label_seed`.
+    `label_noise` is above 0, partial if `observed` is above 0, and unordered if `order` is "permuted". If several of
+    these are chosen, values are permuted first, then replaced at random, then divided into bins. The errors are drawn
+    once, by `label_seed`.
 
     Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here, all
     labels are used for training. The reference implementation divides the labels of a factor with n values by n instead

@@ -33,8 +33,8 @@ def laplace_cross_entropy(q: Gaussian, centre: Float[Tensor, "n d"], rate: Hyper
     .. math:: -\log\frac{\lambda}{2} + \lambda \Big[ \sigma \sqrt{\tfrac{2}{\pi}}\, e^{-m^2 / 2\sigma^2}
               + m \,\text{erf}\Big(\frac{m}{\sigma\sqrt2}\Big) \Big], \quad m = \mu - c
 
-    The term in brackets is the mean of the folded normal, :math:`E|z - c|`. :math:`\sigma^2` is the variance of q plus
-    1e-6.
+    c is `centre`, :math:`\lambda` is `rate`, and :math:`\mu` is the mean of q. :math:`\sigma^2` is the variance of q
+    plus 1e-6. The term in brackets is the mean of the folded normal, :math:`E|z - c|`.
     """
     m, var = q.mean - centre, q.logvar.exp() + VARIANCE_OFFSET
     sigma = var.sqrt()
@@ -43,7 +43,7 @@ def laplace_cross_entropy(q: Gaussian, centre: Float[Tensor, "n d"], rate: Hyper
 
 
 def transition_loss(q: Gaussian, rate: Hyper) -> Float[Tensor, ""]:
-    """Return the cross-entropies with the Laplace prior minus the entropy, in nats.
+    """Return the transition term of SlowVAE in nats: the cross-entropies with the Laplace prior minus the entropy.
 
     For each example of a pair, the prior is centred at the posterior mean of the other example. The two cross-entropies
     are added, and the sum is averaged over pairs. The entropy is averaged over all examples.
@@ -63,8 +63,8 @@ class SlowVAE(Method):
     :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy with the Laplace
     prior L of rate :math:`\lambda` = `rate`, centred at the partner's posterior mean. It has a closed form
     (`laplace_cross_entropy`). H is the entropy. The reconstruction error, the KL and H are means over all images, and
-    the cross-entropies are means over pairs. The first term is therefore the reconstruction error of a pair, while the
-    KL term is that of a single image.
+    the cross-entropies are means over pairs. With its weight of 2, the first term is therefore the reconstruction error
+    of a pair, whereas the KL term is that of a single image.
 
     The batch size is the number of images, which is twice the number of pairs. With `pairs` set to "consecutive", a
     pair consists of a row of the data and the previous row, and no grid of factors is needed. With :math:`\gamma = 0`

@@ -14,8 +14,8 @@ class RowLabel(NamedTuple):
         name: The name of the latent, subspace or direction, such as "latent 3".
         column: The column of the method's codes that the row changes (see `Method.column_code_kind`), or None if the
             row changes several columns.
-        nats: The mean KL of this latent's posterior from the prior, in nats, or None if it is not defined.
-        std: The standard deviation of the population in this direction, if rows are sorted by it. Otherwise None.
+        nats: The mean KL divergence of the latent's posterior from the prior, in nats, or None if it is not defined.
+        std: The standard deviation of the population in the direction of the row. None if rows are not sorted by it.
 
     >>> RowLabel("latent 3", 3, nats=0.519).text()
     'latent 3\n0.52 nats'

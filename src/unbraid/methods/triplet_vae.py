@@ -1,4 +1,4 @@
-"""The triplet VAE (TVAE), a VAE whose distances between means follow the distances between factors."""
+"""The triplet VAE (TVAE), a VAE in which distances between posterior means follow distances between factors."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from unbraid.noise import Noise
 
 DIRECTIONS = 2  # number of random directions of each kind (signs and normal), per example and step
 SMALLEST_STD = 1e-6  # standard deviation that is used for latents that do not vary
-SMALLEST_SUM = 1e-10  # added to the sum of squared derivatives, which is 0 for a linear decoder
+SMALLEST_SUM = 1e-10  # added to the denominator, because all second derivatives of a linear decoder are 0
 
 
 def multi_information(z: Float[Tensor, "b d"], std: Float[Tensor, " d"]) -> Float[Tensor, ""]:
@@ -81,11 +81,11 @@ class Tripod(FSQ):
 
     Latents are quantised as in `FSQ`. :math:`\hat I` is the multi-information of the latents of a batch, estimated by
     kernel densities (`multi_information`). P is the share of mixed second derivatives in all second derivatives of the
-    decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). It is zero if the decoder is a sum of
-    functions of one latent each. The weights :math:`\lambda_I` and :math:`\lambda_H` are the fields `multi_information`
-    and `hessian`. D is the number of values of an example. Multiplying by D gives the weights the scale of the paper,
-    whose reconstruction error is a mean over pixels. The gradients of both penalties pass through the rounding
-    unchanged.
+    decoder, the normalised Hessian penalty (`normalised_hessian_penalty`). P is zero if the decoder is a sum of
+    functions that depend on one latent each. The weights :math:`\lambda_I` and :math:`\lambda_H` are the fields
+    `multi_information` and `hessian`. D is the number of values of an example. Multiplying by D gives the weights the
+    scale of the paper, whose reconstruction error is a mean over pixels. The gradients of both penalties pass through
+    the rounding unchanged.
 
     The defaults are those of the paper on Shapes3D, where runs have 250,000 steps, batches of 64 and twice as many
     latents as factors. For other datasets, the weights in the authors' code range from 1e-10 to 1e-4

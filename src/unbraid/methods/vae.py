@@ -33,7 +33,7 @@ def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gauss
 
 
 def warmup_setting(default: float = 0.0, optional: bool = True) -> Any:
-    """Return the field for the length of the KL warm-up. It is left out of specs if it is optional and has its default.
+    """Return the dataclass field for the length of the KL warm-up.
 
     Args:
         default: The default length, as a fraction of the training steps.
@@ -44,7 +44,7 @@ def warmup_setting(default: float = 0.0, optional: bool = True) -> Any:
 
 
 def kl_weight(warmup: Hyper, batch: Batch, step: Tensor) -> Tensor:
-    r"""Return the factor on the KL term at a step. It rises linearly from 0 to 1 during the warm-up.
+    r"""Return the weight w of the KL term at a step. It rises linearly from 0 to 1 during the warm-up.
 
     .. math:: w = \min\Big(\frac{\text{step}}{\text{warmup} \cdot \text{steps}}, 1\Big)
 
@@ -52,12 +52,12 @@ def kl_weight(warmup: Hyper, batch: Batch, step: Tensor) -> Tensor:
     supplement, where the warm-up is half of the training.
 
     Args:
-        warmup: Length of the warm-up as a fraction of the training steps. With 0, the factor is always 1.
+        warmup: Length of the warm-up as a fraction of the training steps. With 0, the weight is always 1.
         batch: The examples of the step. Its attribute `steps` is the number of training steps.
         step: The index of the step, which starts at 0.
 
     Returns:
-        The factor, a scalar.
+        The weight, a scalar.
 
     >>> batch = Batch(torch.zeros(1, 1), population=1, steps=100)
     >>> [float(kl_weight(0.5, batch, torch.tensor(float(step)))) for step in (0, 25, 50, 99)]
@@ -73,7 +73,7 @@ class VAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
 
-    If `warmup` is above 0, the KL term is multiplied by a factor that rises linearly from 0 to 1 over the first part of
+    If `warmup` is above 0, the KL term is multiplied by a weight that rises linearly from 0 to 1 over the first part of
     the training. The length of this part, as a fraction of the training steps, is `warmup`.
 
     Reference: Kingma & Welling (2014), arXiv:1312.6114, eq. 3.

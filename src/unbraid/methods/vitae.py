@@ -32,7 +32,7 @@ class UVITAE(Method):
     The last `perspective` latents are the perspective :math:`z_P`, and all latents before them are the appearance
     :math:`z_A`. g decodes the appearance and h decodes the perspective. :math:`T_\gamma` is a spatial transformation of
     images with bilinear interpolation. Pixels outside the image are 0, and :math:`\gamma = 0` is the identity. In the
-    KL terms, p is the standard normal distribution. The factor w rises linearly from 0 to 1 over the first part of the
+    KL terms, p is the standard normal distribution. The weight w rises linearly from 0 to 1 over the first part of the
     training. The length of this part, as a fraction of the training, is `warmup`. With `samples` S > 1, the posterior
     is sampled S times, and the loss is the importance-weighted bound
     :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
@@ -42,12 +42,12 @@ class UVITAE(Method):
     (`vitae_mlp` for the VAE, `vitae_mlp_half` for this method).
 
     Deviations: with one sample the KL is computed in closed form. The authors' code uses the difference of the log
-    densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretches to a factor of
+    densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretching to a ratio of
     about 4.5 and rotations to about half a turn. With `bound` set to "none", they are not bounded, as in equation 3 of
     the supplement. By default, the decoder of the perspective has two hidden layers of 32 units, which is half as many
-    units as in table 1 of the supplement. For half as many units as in table 3 of the supplement, which is for images
-    of bodies, set `perspective_hidden1` to 64 and `perspective_hidden2` to 128. Bernoulli means are kept at least 1e-5
-    away from 0 and 1, as in the authors' code. Inverse transformations are exact, whereas those of `affine` and
+    units as in table 1 of the supplement. Table 3 of the supplement is for images of bodies. For half as many units as
+    in this table, set `perspective_hidden1` to 64 and `perspective_hidden2` to 128. Bernoulli means are kept at least
+    1e-5 away from 0 and 1, as in the authors' code. Inverse transformations are exact, whereas those of `affine` and
     `affine_decomposed` in the authors' code are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
@@ -146,7 +146,7 @@ class UVITAE(Method):
         return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(latents)]
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return one row per latent, with the appearance before the perspective. Each part is sorted by its KL."""
+        """Return one row per latent. Latents of the appearance come first. Each of the two parts is sorted by KL."""
         z, start, labels = super().traversal(net, q, population, positions)
         names, split = self.latent_names(len(labels)), len(labels) - self.perspective
         columns = [cast(int, label.column) for label in labels]

@@ -79,7 +79,7 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
 })  # fmt: skip
 
 
-FIRST_REVISION = "0.1.0"  # the first version of unbraid
+FIRST_REVISION = "0.1.0"  # revision of a metric whose numbers have not changed since the first version of unbraid
 
 
 class Trait(NamedTuple):
@@ -112,7 +112,7 @@ SVM = "linear SVM on one code, primal, C 0.01"
 
 
 class Traits(Registry[Trait]):
-    """The properties of each metric, by name. A metric of another package stores them in its attribute `trait`."""
+    """The properties of each metric, by name. A metric of another package has them in the attribute `trait`."""
 
     def __missing__(self, name: str) -> Trait:
         trait = getattr(METRICS[name], "trait", None)

@@ -28,9 +28,10 @@ def aam(
     the information is replaced by a normalised value in [0, 1] that is estimated from nearest neighbours. For each
     factor, only the rows that have a label for it are used.
 
-    Limitations: The information estimate of every latent has a bias of about (bins - 1)(values - 1) / 2n, where
-    `values` is the number of values of the factor. The score therefore falls as noise latents are added. A factor may
-    contribute 1 even if its best latent has little information about it. Duplicated latents score 0.
+    Limitations: The information estimate of every latent has a bias of about (bins - 1)(values - 1) / 2n, where n is
+    the number of rows and `values` is the number of values of the factor. The score therefore falls as noise latents
+    are added. A factor may contribute 1 even if its best latent has little information about it. If every latent has a
+    copy, the score is 0.
 
     Deviations: disentangling-vae estimates the information from posterior distributions. Here it is computed from one
     code vector per example.

@@ -56,7 +56,7 @@ def check_table(values: ArrayLike, name: str, *, allow_nan: bool = False) -> np.
 
 
 def _check_finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
-    """Raise an error that says how many values are NaN or infinite and where the first one is."""
+    """If a value is not finite, raise an error with the number of such values and the position of the first one."""
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         got = f"{(~finite).sum()} NaN or infinite values (first at row {row}, column {column})"
@@ -91,7 +91,10 @@ def as_factors(factors: Factors, name: str) -> Int[np.ndarray, "n k"]:
 def check_integers(
     table: np.ndarray[Any, np.dtype[Any]], name: str, discrete: Bool[np.ndarray, " k"] | bool = True
 ) -> None:
-    """Raise a `UserError` if a label of a discrete factor is neither an integer nor NaN."""
+    """Raise a `UserError` if a label of a discrete factor is neither an integer nor NaN.
+
+    `discrete` says which columns are discrete factors.
+    """
     if table.dtype.kind != "f":
         return
     wrong = (table != np.rint(table)) & ~np.isnan(table) & discrete

@@ -42,8 +42,8 @@ def beta_vae(
     used for both. Rows are assigned to the halves at random within each value of the factor with the most values, so
     that both halves receive rows of every value of this factor that occurs at least 4 times. With
     ``draws="reference"``, training and evaluation draw from all rows and a row may be paired with itself, as in
-    published scores. If few rows share a value of a factor, the classifier then recognises rows that it has seen, and
-    codes without information score above 1/k.
+    published scores. With these draws, if few rows share a value of a factor, the classifier recognises rows that it
+    has seen, and codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: both rows of a pair fall into the same bin. There are
     10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.
@@ -112,9 +112,10 @@ def pair_differences(
     *,
     distinct: bool = False,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
-    """Draw `count` factors to fix, and return them with the mean absolute differences of codes over `batch` pairs.
+    """Draw `count` factors to fix. Return them, and the mean absolute differences of codes while each factor is fixed.
 
-    If `distinct` is true, the two rows of a pair are different.
+    Each mean is taken over `batch` random pairs of rows with the same value of the fixed factor. If `distinct` is true,
+    the two rows of a pair are different.
 
     >>> values = np.array([[0], [0], [1], [1]])
     >>> fixed, features = pair_differences(values.astype(float), values, 3, 8, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Ceilings and floors of scores: the scores that perfect codes and pure noise have on the same rows and factors."""
+"""Ceilings and floors of the scores on a table of factors: the scores of perfect codes and of pure noise."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def bounds(
 ) -> dict[str, dict[str, Values]]:
     """Return the scores of perfect codes and of noise.
 
-    The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
-    normal latents as the codes of `rows`. The scores are stored in the cache folder under a key that consists of the
-    factors, the rows, the estimator of the metric and the versions of the libraries. Later calls with the same key read
-    the scores from this folder.
+    The perfect codes have one latent per factor. Each latent holds the centred values of its factor. The noise has as
+    many standard normal latents as the codes of `rows`. The scores are stored in the cache folder under a key that
+    consists of the factors, the rows, the estimator of the metric and the versions of the libraries. Later calls with
+    the same key read the scores from this folder.
 
     Args:
-        rows: The factors, and the row numbers of the samples. Of its codes, only the number of latents is used.
+        rows: A table and its samples. Of the codes in the table, only the number of latents is used.
         names: Keys of `METRICS`.
         seed: Random seed for the noise and the metrics.
         on_metric: Function that is called with a message before each metric is computed.

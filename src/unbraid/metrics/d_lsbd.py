@@ -114,7 +114,7 @@ def _angles(exact: Real[np.ndarray, " n"], binned: Int[np.ndarray, " n"], period
 
 
 def as_periods(periods: Periods, labels: Labels) -> list[float | None]:
-    """Return the period of each factor, None if it is not cyclic, or NaN if its values divide a turn equally.
+    """Return one entry per factor: its period, None if it is not cyclic, or NaN if its values divide a turn equally.
 
     >>> as_periods([None, 4], Labels(np.zeros((2, 2)), (False, False)))
     [None, 4.0]
@@ -169,8 +169,8 @@ def subtract_group_means(codes: Float[np.ndarray, "n d"], group: Int[np.ndarray,
 def plane_of_largest_variance(codes: Float[np.ndarray, "n d"]) -> Complex[np.ndarray, " n"] | None:
     """Return the coordinates of centred codes in the two directions of largest variance, as complex numbers.
 
-    Each direction is scaled to a variance of 1/2 (ddof 1). If the codes vary in one direction only, it is scaled to a
-    variance of 1. If they do not vary at all, return None.
+    Each direction is scaled to a variance of 1/2 (ddof 1). If the codes vary in one direction only, this direction is
+    scaled to a variance of 1. If the codes do not vary at all, return None.
     """
     left, deviations, _ = np.linalg.svd(codes, full_matrices=False)
     if deviations[0] == 0 or len(codes) < 2:
@@ -184,7 +184,7 @@ def plane_of_largest_variance(codes: Float[np.ndarray, "n d"]) -> Complex[np.nda
 def _dispersion(
     codes: Float[np.ndarray, "n d"], angles: Float[np.ndarray, " n"], group: Int[np.ndarray, " n"], frequencies: int
 ) -> float:
-    """Return the dispersion after the inverse rotation, averaged over groups, for the frequency that minimises it."""
+    """Return the smallest dispersion over all frequencies, after the inverse rotation and averaged over groups."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order])) + 1
     parts = [spectrum(codes[rows], angles[rows], frequencies) for rows in np.split(order, starts)]

@@ -41,10 +41,11 @@ def dci(
 
     `importances` selects the definition of the importances R. "mean" is the definition of current scikit-learn, which
     sums the gains of all trees before it normalises them. "per_tree" is the definition of scikit-learn up to 0.19,
-    which normalises the gains of each tree and then averages over trees. Older published scores may use it. The two
-    definitions can give very different scores, for example 0.68 and 0.18 for the same noisy representation. Therefore
-    the scores for both definitions are always returned, under separate names. Scores also depend on the number of
-    training examples. For one representation, D doubled when the number of examples rose from 2,000 to 10,000.
+    which normalises the gains of each tree and then averages over trees. Older published scores may use this
+    definition. The two definitions can give very different scores, for example 0.68 and 0.18 for the same noisy
+    representation. Therefore the scores for both definitions are always returned, under separate names. Scores also
+    depend on the number of training examples. For one representation, D doubled when the number of examples rose from
+    2,000 to 10,000.
 
     A constant or otherwise unused latent has weight 0. If no latent is used at all, D and C are 0. A test value that
     does not occur in the training examples is always counted as an error. Codes are compared as float32, and values
@@ -54,9 +55,9 @@ def dci(
     stages, depth and learning rate. Its informativeness is the coefficient of determination of their predictions,
     limited to [0, 1]. For each factor, only the rows that have a label for it are used.
 
-    Limitations: Trees memorise, so even noise latents predict the training examples well. A factor that no latent
-    represents still has importances, caused by noise, which lower the D of the latents that its trees use. On 120
-    examples, setting one of three noisy latents to a constant reduced D from 0.63 to 0.26. Copies of a latent split its
+    Limitations: Trees memorise, so even noise latents predict the training examples well. If no latent represents a
+    factor, its trees still use some latents because of noise. The D of these latents is then lower. On 120 examples,
+    setting one of three noisy latents to a constant reduced D from 0.63 to 0.26. Copies of a latent split its
     importance at random, which lowers C but not necessarily D. Rotating a representation lowers D and C, while
     informativeness hardly changes.
 
@@ -74,8 +75,8 @@ def dci(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
-            hundred times slower. The scores of the two agree to about 0.005.
+        trees: "fast" for our implementation, or "sklearn" for that of scikit-learn, which the papers use. It is about a
+            hundred times slower. The scores of the two implementations agree to about 0.005.
         importances: "mean" or "per_tree", the definition of the importances from which `disentanglement` and
             `completeness` are computed.
         seed: Random seed that breaks ties between equally good cuts.

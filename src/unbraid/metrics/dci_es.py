@@ -59,14 +59,14 @@ def dci_es(
     Limitations: A tree of depth t has at most :math:`2^t` leaves, so factors with many values need deep trees even if a
     latent holds them exactly, and perfect codes have an explicitness below 1. Compare scores with those of perfect
     codes on the same factors. Trees cut along single latents, so rotated codes score lower. Linear probes would not
-    have this effect.
+    lower the scores of rotated codes.
 
     Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
     trees with growing depth. Here the only probes are single trees. Their cuts minimise the entropy and not the Gini
     impurity, because the Gini impurity is the same for all cuts between equally frequent values of a perfect latent.
-    The denominator of E contains :math:`b_j` and not :math:`b_j` minus the lowest possible error, as in the code of the
-    authors. The importances are impurity decreases and not Shapley values. `mean_informativeness` is not in the paper.
-    It is the headline score, because the explicitness of noise is 1.
+    As in the code of the authors, the denominator of E contains :math:`b_j` and not :math:`b_j` minus the lowest
+    possible error. The importances are impurity decreases and not Shapley values. `mean_informativeness` is not in the
+    paper. It is the headline score, because the explicitness of noise is 1.
 
     Reference: Eastwood et al. (2023), arXiv:2210.00364.
 
@@ -118,7 +118,7 @@ def dci_es(
 
 
 class Probes(NamedTuple):
-    """The test errors of the trees of one factor, one tree for each depth, and the importances of the latents."""
+    """The results of the trees of one factor: their test errors and the importances of the latents, for each depth."""
 
     errors: Float[np.ndarray, " t"]
     importances: Float[np.ndarray, "t d"]
@@ -141,7 +141,7 @@ def _fit_probes(
 ) -> Probes:
     """Fit the trees of one factor.
 
-    Cuts are chosen greedily, so the tree of a smaller depth is the same as the first levels of the deepest tree.
+    Only the deepest tree is fitted. Cuts are chosen greedily, so the first levels of this tree are the less deep trees.
     """
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
@@ -157,7 +157,7 @@ def _fit_probes(
 
 
 def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, "levels m"]:
-    """Return the node of each row at each depth of a scikit-learn tree, or the row's leaf if it is less deep."""
+    """Return the node of each row at each depth of a scikit-learn tree. A row stays in its leaf at larger depths."""
     rows, nodes = np.arange(len(codes)), [np.zeros(len(codes), dtype=np.int64)]
     for _ in range(tree.max_depth):
         node = nodes[-1]
@@ -168,7 +168,10 @@ def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndar
 
 
 def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:
-    """Return each latent's share of the impurity decrease that is due to cuts at levels below `depth`, or zeros."""
+    """Return each latent's share of the impurity decrease by cuts in the first `depth` levels.
+
+    If no cut decreases the impurity, all shares are 0.
+    """
     levels = np.zeros(tree.node_count, dtype=np.int64)
     weighted = tree.impurity * tree.weighted_n_node_samples
     gains = np.zeros(d)

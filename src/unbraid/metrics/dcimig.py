@@ -18,8 +18,8 @@ def dcimig(
         M_j = \{ i : j_1(i) = j \}
 
     where I is the mutual information and H is the entropy, both in nats. :math:`j_1` and :math:`j_2` are the factors
-    about which latent :math:`i` has the most and the second most information. If a factor is the best factor
-    :math:`j_1` of no latent, it contributes 0 to the sum.
+    about which latent :math:`i` has the most and the second most information. :math:`M_j` is the set of latents whose
+    best factor :math:`j_1` is factor j. If this set is empty, factor j contributes 0 to the sum.
 
     The score lies in [0, 1]. 0 means that every latent is either equally informative about its two best factors or
     informative about no factor. 1 means that for each factor there is one latent that determines it and is informative

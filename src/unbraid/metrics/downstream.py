@@ -80,7 +80,7 @@ def downstream_lr(
     examples.
 
     The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that all predictions are correct. A
-    representation without information scores the frequency of the most common value.
+    representation without information scores the mean frequency of the most common value of each factor.
 
     The penalty is selected from 10 values by cross-validation with 5 contiguous folds. Codes are not standardised, and
     the solver stops after 100 iterations. If all of the first N rows have the same value, this value is always
@@ -157,7 +157,7 @@ def downstream_gbt(
     N in `sizes`, and i runs over the m test examples.
 
     The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that all predictions are correct. A
-    representation without information scores the frequency of the most common value.
+    representation without information scores the mean frequency of the most common value of each factor.
 
     If all of the first N rows have the same value, this value is always predicted. A test value that does not occur in
     the first N rows is always counted as an error. Trees depend only on the order of the values of each latent, so
@@ -277,7 +277,7 @@ def accuracies_by_factor(
 ) -> Float[np.ndarray, "2 k"]:
     """Return the accuracy of predicting each factor, on the training examples and on the test examples.
 
-    The training examples are the first `size` that have a label for the factor.
+    The training examples are the first `size` examples that have a label for the factor.
     """
     accuracies = np.empty((2, len(labels.continuous)))
     for j, (column, test_column) in enumerate(zip(labels.columns(), test_labels.columns(), strict=True)):

@@ -93,9 +93,9 @@ def neighbour_shares(
         1 - e^{-2 I(c_i; v_j)} \text{ for a continuous factor}
 
     The information of two continuous variables has no upper bound, and the entropy of a continuous factor depends on
-    its unit, so the ratio of the two is not a share in [0, 1]. The form for continuous factors is 0 if latent and
-    factor are independent, and approaches 1 if the latent is a function of the factor. It is the squared correlation if
-    latent and factor are jointly Gaussian.
+    its unit, so the ratio of the two is not a share in [0, 1]. The second formula is therefore used for continuous
+    factors. It is 0 if latent and factor are independent, and approaches 1 if the latent is a function of the factor.
+    It is the squared correlation if latent and factor are jointly Gaussian.
 
     >>> x = np.random.default_rng(0).normal(size=(1000, 1))
     >>> from unbraid.metrics.labels import as_labels

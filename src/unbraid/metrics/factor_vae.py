@@ -44,8 +44,8 @@ def factor_vae(
     Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. The
     split is random and stratified by one factor, the one with the most values. Each value of this factor that occurs at
     least 4 times therefore has rows in both halves. With ``draws="reference"``, all votes draw from all rows, as in
-    published scores. If few rows share a value of a factor, test votes then repeat training votes, and codes without
-    information score above 1/k.
+    published scores. With these draws, if few rows share a value of a factor, test votes repeat training votes, and
+    codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
     10 bins with equal counts. Rows without a label for a factor are not drawn when this factor is fixed.

@@ -41,7 +41,7 @@ def factorised_support(codes: Codes, *, batch: int = 128, batches: int = 10, see
         seed: Random seed for the rows of the batches.
 
     Returns:
-        `fos_standardised`, and `fos`, the sum over pairs without scaling, as published.
+        `fos_standardised`, and `fos`, the published score, which is the sum over pairs of latents without scaling.
 
     Raises:
         UserError: If the codes are not a finite 2-d array of numbers with at least 2 columns, if `batch` is

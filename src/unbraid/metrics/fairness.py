@@ -46,17 +46,17 @@ def fairness(
     settings. With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published
     scores. The trees have then seen rows on which they are evaluated.
 
-    Continuous factors: A continuous factor is sorted into 10 bins of equal counts, which are predicted and changed like
-    the values of a discrete factor. Only rows with a label for every factor are used.
+    Continuous factors: A continuous factor is sorted into 10 bins of equal counts. The bins are predicted and changed
+    like the values of a discrete factor. Only rows with a label for every factor are used.
 
-    Limitations: A low score is not evidence of a good representation. Constant codes are perfectly fair, and so are a
-    predictor that ignores its input and a rotated representation from which the trees predict without error. Report the
-    score together with the accuracy. Pure noise is unfair by chance. If every row is predicted at random, a distance is
-    about 0.4 sqrt(number of labels / test).
+    Limitations: A low score is not evidence of a good representation. Three cases score 0: constant codes, a predictor
+    that ignores its input, and a rotated representation from which the trees predict without error. Report the score
+    together with the accuracy. Pure noise is unfair by chance. If every row is predicted at random, a distance is about
+    0.4 sqrt(number of labels / test).
 
     Deviations: All predicted factors (targets) use the same draws, whereas the authors' code draws again for each pair
-    of factors. Distances are computed in double precision, whereas the authors' code uses single precision, which
-    changes them by 1e-8.
+    of factors. Distances are computed in double precision. The authors' code uses single precision, and its distances
+    differ by 1e-8.
 
     Reference: Locatello et al. (2019), arXiv:1905.13662.
 
@@ -161,7 +161,7 @@ def _label_counts(predictions: Int[np.ndarray, "count m"]) -> Int[np.ndarray, "y
 
 
 def total_variation(counts: Int[np.ndarray, "y m"]) -> tuple[float, float]:
-    """Return the mean and the maximum total variation distance of a column's distribution from the overall one.
+    """Return the mean and the maximum total variation distance between the distribution of a column and that of all.
 
     `counts` holds how often each label (row) occurs for each value of the sensitive factor (column). The mean is
     weighted by the sums of the columns.

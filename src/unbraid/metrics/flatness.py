@@ -29,7 +29,7 @@ def flatness(
     The score lies in [0, 1]. 0 means that the codes do not change as factors change. 1 means that for each factor the
     codes move along one latent, in the order of the values. Length is measured in the L1 norm and width in the L2 norm,
     so codes on a straight line that is not parallel to an axis score below 1. `ave_flatness_l1` and `ave_flatness_l2`
-    use the same norm for both. `ave_flatness_l2` is 1 for any straight line.
+    use one norm, L1 or L2, for both length and width. `ave_flatness_l2` is 1 for any straight line.
 
     The arrays must hold the whole dataset and not a sample of it. For each factor, `repeats` settings are drawn among
     those that occur with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and

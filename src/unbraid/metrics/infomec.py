@@ -30,9 +30,9 @@ def infomec(
         InfoE = \mathrm{mean}_j \, \frac{H(v_j) - \min_w E[-\log p_w(v_j | c)]}{H(v_j)}, \quad
         N_{ij} = \frac{I(c_i; v_j)}{H(v_j)}
 
-    where :math:`p_w` is a multinomial logistic regression on all latents with the weights w. In InfoM and InfoC, i runs
-    over the d active latents. A latent is active if its range is larger than `prune` times the largest range. Constant
-    latents are never active.
+    where I is the mutual information, H is the entropy, k is the number of factors, and :math:`p_w` is a multinomial
+    logistic regression on all latents with the weights w. In InfoM and InfoC, i runs over the d active latents. A
+    latent is active if its range is larger than `prune` times the largest range. Constant latents are never active.
 
     All scores lie in [0, 1]. For InfoM, 0 means that each latent is equally informative about all factors, and 1 means
     that each latent is informative about one factor only. For InfoC, 0 means that all latents are equally informative
@@ -59,9 +59,9 @@ def infomec(
 
     Limitations: Pruning compares ranges, so rescaling one latent may change InfoM and InfoC, and an outlier in one
     latent may prune all other latents. The bias of the information estimate differs between factors, so pure noise has
-    an InfoM above 0. Duplicated latents do not lower InfoM, rotating a representation does not lower InfoE, and
-    constant latents do not lower InfoM, so report all three scores. InfoE is measured on the rows to which the
-    regression was fitted, as in the authors' code. If there are few rows per value, noise therefore scores high.
+    an InfoM above 0. Duplicated and constant latents do not lower InfoM, and rotating a representation does not lower
+    InfoE, so report all three scores. InfoE is measured on the rows to which the regression was fitted, as in the
+    authors' code. If there are few rows per value, noise therefore scores high.
 
     Deviations: Information is computed from bins by default. Classes are not weighted. Therefore the cross-entropy of a
     model that ignores the codes is exactly the entropy of the factor. The authors' code balances the classes,

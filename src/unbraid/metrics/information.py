@@ -39,7 +39,7 @@ def discretise(codes: Codes, bins: int = 20) -> Int[np.ndarray, "n d"]:
 def _bin_numbers(x: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]:
     """Return the bin number of each entry of one column."""
     edges = np.linspace(x.min(), x.max(), bins + 1)
-    if not (np.diff(edges) > 0).all():  # use the bins that np.histogram centres on a constant column
+    if not (np.diff(edges) > 0).all():  # use the bins of np.histogram for a constant column
         edges = np.histogram_bin_edges(x[:1], bins)
         x = np.full_like(x, x[0])
     return np.searchsorted(edges[:-1], x, side="right")
@@ -113,7 +113,8 @@ def mutual_information(a: Codes, b: Factors, *, corrected: bool = False) -> Floa
 def consecutive_labels(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Return the labels renumbered as 0, 1, ... in increasing order.
 
-    If the labels span a short range, an array marks those that occur, which is much faster than sorting.
+    If the labels span a short range, an array with one entry per integer in the range marks the labels that occur. This
+    is much faster than sorting.
 
     >>> consecutive_labels(np.array([7, -2, 7, 3])).tolist()
     [2, 0, 2, 1]

@@ -121,7 +121,7 @@ def check_draws(draws: str) -> None:
 def interventions_by_factor(
     factors: Int[np.ndarray, "n k"], fixed: Int[np.ndarray, " m"], least: float = 0.5
 ) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
-    """Yield, for each factor, its groups together with chunks of the indices of the interventions that fix it.
+    """Yield pairs: the groups of one factor, and the indices of at most 1,024 interventions that fix this factor.
 
     `fixed` holds the factor that each of the m interventions fixes. `least` is passed to `group_rows`.
     """

@@ -26,8 +26,8 @@ def irs(
     .. math:: \frac{\sum_i m_i \max_j R_{ij}}{\sum_i m_i}, \quad m_i = \max |c_i - E[c_i]|, \quad
         R_{ij} = 1 - \frac{1}{m_i} \, \mathrm{mean}_a \, Q_{v_j = a} \left( |c_i - E[c_i \mid v_j = a]| \right)
 
-    where :math:`Q` is the given quantile over the rows that have the value :math:`a` of factor j, and
-    :math:`\mathrm{mean}_a` is the mean over the values of factor j.
+    where :math:`c_i` is latent i, E is the mean over rows, :math:`Q` is the given quantile over the rows that have the
+    value :math:`a` of factor j, and :math:`\mathrm{mean}_a` is the mean over the values of factor j.
 
     The score lies in [0, 1]. 0 means that fixing a factor stabilises no latent, or that all latents are constant. 1
     means that every latent is a function of one factor. Exactly constant latents are left out, even if rounding gives
@@ -130,7 +130,10 @@ def _rank_bins(column: Column, bins: int) -> Int[np.ndarray, " n"]:
 def _deviation_quantiles(
     codes: Float[np.ndarray, "n d"], fixed: Int[np.ndarray, " n"], quantile: float
 ) -> Float[np.ndarray, " d"]:
-    """Return a quantile of the distances of each latent from its mean within each fixed value, averaged over values."""
+    """Return, for each latent, a quantile of its distances from the mean of all rows with the same fixed value.
+
+    The quantile is averaged over the fixed values.
+    """
     order = np.argsort(fixed, kind="stable")
     groups = np.split(codes[order], np.flatnonzero(np.diff(fixed[order])) + 1)
     distances = [np.quantile(np.abs(rows - rows.mean(axis=0)), quantile, axis=0) for rows in groups]

@@ -17,8 +17,8 @@ def jemmig(
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{J_j}{H(v_j) + \log \text{bins}} \right), \quad
         J_j = H(c_{i_1}, v_j) - I(c_{i_1}; v_j) + I(c_{i_2}; v_j)
 
-    where :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor
-    :math:`j`.
+    where H is the entropy, I is the mutual information, and :math:`i_1` and :math:`i_2` are the latents with the most
+    and the second most information about factor :math:`j`.
 
     The score lies in [0, 1]. 0 means that the best latent of each factor is noise that is distributed uniformly over
     all bins. 1 means that for each factor one latent determines it and contains no other information.
@@ -52,8 +52,8 @@ def jemmig(
         bins: Number of equal-width bins into which each latent is discretised, at least 2.
 
     Returns:
-        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, which is the original definition of the
-        metric. The best value of `jemmig_nats` is 0, and it has no fixed upper bound.
+        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats. `jemmig_nats` is the original
+        definition of the metric. Its best value is 0, and it has no fixed upper bound.
 
     Raises:
         UserError: If codes are not a finite 2-d array of numbers, if the arrays do not match, if factors are not

@@ -15,7 +15,7 @@ CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]
 
 
 def make_perfect_codes(factors: Real[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return one latent per factor, which holds the centred values of the factor.
+    """Return one latent per factor. Each latent holds the centred values of its factor.
 
     The code of a missing label (NaN) is 0.
 
@@ -53,7 +53,7 @@ def make_duplicated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Flo
 
 
 def make_merged_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
-    """Return one latent with the joint index of the first two factors, and one perfect latent for each other factor."""
+    """Return one latent that numbers the combinations of the first two factors, and perfect latents for all others."""
     width = np.ptp(factors[:, 1]) + 1
     pair = (factors[:, 0] - factors[:, 0].min()) * width + factors[:, 1] - factors[:, 1].min()
     return make_perfect_codes(np.c_[pair, factors[:, 2:]])

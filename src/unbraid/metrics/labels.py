@@ -108,7 +108,7 @@ def as_labels(factors: Factors, continuous: Continuous = None, name: str = "Fact
         columns: Minimum number of factors.
 
     Returns:
-        The labels, as int64 if all factors are discrete and no label is missing.
+        The labels. They are int64 if all factors are discrete and no label is missing, and float64 otherwise.
 
     Example:
         >>> as_labels([[0.0, 1.0], [1.0, 0.0]]).values.dtype

@@ -36,12 +36,13 @@ def linearity(
     1 if only one latent changes in each traversal, and `axis_alignment` is 1 if the direction of the largest variance
     is an axis.
 
-    The other scores are Spearman's rank correlations of the distances of factors and the distances of codes, in the L1
-    or the L2 norm. `factor_rank_correlation` uses `pairs` pairs of different positions in the traversals of a factor.
-    It is averaged over factors. `global_rank_correlation` uses `pairs` pairs of different rows. The distance of two
-    values of a factor is the difference of their positions in the sorted list of values. For global pairs, the distance
-    is the sum over all factors. Rank correlations lie in [-1, 1]. They are 0 if all distances are equal. Distances that
-    differ by less than 1e-9 of the largest distance count as equal.
+    The other scores are Spearman's rank correlations between distances of factors and distances of codes. Code
+    distances are in the L1 or the L2 norm. For each factor, `factor_rank_correlation` uses `pairs` pairs of different
+    positions, each from one traversal of the factor. It is averaged over factors. `global_rank_correlation` uses
+    `pairs` pairs of different rows. The distance of two values of a factor is the difference of their positions in the
+    sorted list of values. For global pairs, the distance is the sum over all factors. Rank correlations lie in [-1, 1].
+    They are 0 if all distances are equal. Distances that differ by less than 1e-9 of the largest distance count as
+    equal.
 
     The arrays must hold the whole dataset and not a sample of it. Traversals are drawn only for combinations of the
     other factors that occur with all values of the factor. A factor with two values has a `linear_ratio` of 1 if the
@@ -52,17 +53,17 @@ def linearity(
     other discrete factor keeps its value, and each other continuous factor stays in its bin. Distances are those of the
     bins. Only rows that have a label for every factor are used.
 
-    Limitations: A small number of points can lie close to a line by chance, so random codes score above 0, more so for
-    factors with few values. The order of values matters for rank correlations, so a factor without a natural order,
+    Limitations: A small number of points can lie close to a line by chance, so random codes score above 0, especially
+    for factors with few values. The order of values matters for rank correlations, so a factor without a natural order,
     such as shape, has low correlations, and so has a cyclic factor whose codes form a circle. Ratios do not depend on
     the order. The scale of the latents matters, because a latent with a small scale contributes little. In
     `global_rank_correlation`, a factor with many values outweighs the others. A high `linear_ratio` does not mean that
     factors are disentangled: two factors may change the codes in the same direction.
 
     Deviations: Scores are arithmetic means over factors. disent uses geometric means, which are not defined for
-    negative correlations. Here the two positions of a pair always differ. In disent they may be equal, which
-    raises correlations. The scores of disent for distances between images, linear correlations and ratios of triplets
-    are left out.
+    negative correlations. Here the two positions of a pair always differ. In disent the two positions may be equal, and
+    such pairs raise correlations. disent also has scores for distances between images, for linear correlations and for
+    ratios of triplets. They are left out here.
 
     Reference: the library disent (Michlo, 2021), which introduces the scores ("factored components"); see also Michlo
     et al. (2023), arXiv:2202.13341.

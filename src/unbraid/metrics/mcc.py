@@ -18,7 +18,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     coefficient of the values (`mcc_pearson`) or of their ranks, with ties averaged (`mcc_spearman`).
 
     The scores lie in [0, 1]. 0 means that no latent correlates with any factor. 1 means that every factor has its own
-    latent, which is a linear (Pearson) or monotonic (Spearman) function of it.
+    latent, and that this latent is a linear (Pearson) or monotonic (Spearman) function of the factor.
 
     The mean is taken over factors. If there are fewer latents than factors, each unmatched factor contributes 0. If
     there are more latents than factors, the unmatched latents are ignored. An exactly constant latent has correlation 0
@@ -32,8 +32,8 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
     Pure noise scores above 0, because the best of d correlations is taken and each is of the order of 1 / sqrt(n).
     Surplus latents do not lower the score. For example, perfect latents beside copies of themselves or beside noise
-    score 1. A rotated representation scores the mean cosine of the angles between factors and assigned latents, which
-    is 0.5 or more for few factors.
+    score 1. The score of a rotated representation is the mean cosine of the angles between factors and assigned
+    latents. If there are few factors, it is 0.5 or more.
 
     Deviations: In the papers, all sources are continuous and there are as many latents as sources. The rules for other
     numbers of latents are our own.

@@ -20,8 +20,8 @@ def mig(
     where I is the mutual information, H is the entropy, and :math:`i_1` and :math:`i_2` are the latents with the most
     and the second most information about factor :math:`j`.
 
-    The score lies in [0, 1]. 0 means that for every factor two latents are equally informative, or that no latent is
-    informative. 1 means that for each factor one latent determines it and all other latents contain no information
+    The score lies in [0, 1]. 0 means that for every factor the two best latents are equally informative, or no latent
+    is informative. 1 means that for each factor one latent determines it and all other latents contain no information
     about it.
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says

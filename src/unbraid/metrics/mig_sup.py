@@ -1,4 +1,4 @@
-"""Mutual information gap between the factors of each latent (MIG-sup)."""
+"""Mutual information gap between the two best factors of each latent (MIG-sup)."""
 
 from __future__ import annotations
 

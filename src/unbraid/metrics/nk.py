@@ -47,7 +47,7 @@ def nk(
     DCI. Trees memorise their training rows, so no test row should be a training row.
 
     Deviations: The paper uses a neural network with one hidden layer of 256 units. Here it is replaced by boosted
-    trees, because they are deterministic and are shared with the other metrics. They are fitted to at most `size` rows.
+    trees, because these are deterministic and other metrics use them too. The trees are fitted to at most `size` rows.
 
     Reference: Mahon et al. (2023), arXiv:2304.02335.
 

@@ -30,10 +30,12 @@ def omes(
     .. math:: \text{OMES} = \frac{1}{k} \sum_j \frac{\sum_i S_{ij}^2 \left( \alpha\, o_{ij} + (1 - \alpha)\, m_{ij}
         \right)}{\sum_i S_{ij}}
 
-    where the correlation is computed over pairs of rows x and x' that differ in factor j only, d is the number of
-    active latents, and [l = j] is 1 if l equals j and 0 otherwise. If latent i does not depend on factor j, its two
-    values in a pair are equal, and the association :math:`S_{ij}` is 0. If latent i depends on factor j only, its two
-    values are nearly uncorrelated, and the association is nearly 1.
+    where the correlation is computed over pairs of rows x and x' that differ in factor j only, k is the number of
+    factors, d is the number of active latents, :math:`\alpha` is `alpha`, and [l = j] is 1 if l equals j and 0
+    otherwise. If latent i does not depend on factor j, its two values in a pair are equal, and the association
+    :math:`S_{ij}` is 0. If latent i depends on factor j only, its two values are nearly uncorrelated, and the
+    association is nearly 1. :math:`o_{ij}` is 1 if latent i is fully associated with factor j and with no other factor.
+    :math:`m_{ij}` is 1 if factor j is fully associated with latent i and with no other latent.
 
     The scores lie in [0, 1]. 0 means that no factor is associated with any active latent. 1 means that each factor is
     associated with one latent and each latent with one factor. A latent of pure noise is associated with every factor.

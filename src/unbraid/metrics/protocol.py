@@ -79,7 +79,7 @@ class Protocol:
         return {"train": train, "test": test, "table": count, "sample": min(self.train, count)}
 
     def sample_indices(self, count: int) -> Array:
-        """Draw `train` of `count` row indices, for computations that need no test rows."""
+        """Draw `train` row indices from 0 to `count` - 1, for computations that need no test rows."""
         rng = np.random.default_rng(self.seed)
         if self.draws == "reference":
             return rng.integers(count, size=self.train)
@@ -126,7 +126,7 @@ class Protocol:
         return np.unique(np.concatenate([table, *self._drawn_examples(count)]))
 
     def _drawn_examples(self, count: int) -> tuple[Array, ...]:
-        """Return the samples that reference draws take from `count` examples, or nothing for disjoint draws."""
+        """Return both samples of `count` examples for reference draws, or an empty tuple for disjoint draws."""
         return draw_with_replacement(count, self.train, self.test, self.seed) if self.draws == "reference" else ()
 
     def rows(
@@ -137,7 +137,7 @@ class Protocol:
         selection: Selection | None = None,
         periods: Sequence[float | None] | None = None,
     ) -> Rows:
-        """Return the samples of a table that the metrics receive.
+        """Return a table of codes and factors, with the samples of its rows that the metrics receive.
 
         Args:
             codes: The codes, (n, d).
@@ -148,7 +148,7 @@ class Protocol:
                 which factors are cyclic.
 
         Returns:
-            The rows and their samples.
+            The table and its samples.
 
         Example:
             >>> Protocol().rows(np.zeros((3, 1)), np.array([[0.1], [0.2], [0.4]]), [True]).continuous

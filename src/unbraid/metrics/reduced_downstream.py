@@ -113,7 +113,10 @@ def _remaining_latents(
 
 
 def _aggregate(accuracies: Float[np.ndarray, "2 k k"]) -> dict[str, float]:
-    """Return the scores. The axes are training and test rows, the reduced factor, and the predicted factor."""
+    """Return the scores.
+
+    The axes of `accuracies` are the kind of rows (training or test), the reduced factor, and the predicted factor.
+    """
     k, scores = accuracies.shape[1], {}
     for part, matrix in zip(("train", "test"), accuracies, strict=True):
         reduced, other = matrix.diagonal(), matrix[~np.eye(k, dtype=bool)].reshape(k, k - 1).mean(axis=1)

@@ -47,7 +47,7 @@ def concordance(predictions: Real[np.ndarray, " n"], values: Real[np.ndarray, " 
     ordered, ordered_predictions = (pairs - _tied_pairs(x) for x in (values, predictions))
     if not ordered or not ordered_predictions:
         return 0.5 if ordered else float("nan")
-    # Kendall's tau-b divides the difference of concordant and discordant pairs by this geometric mean.
+    # Kendall's tau-b is the number of concordant minus discordant pairs, divided by the square root below.
     difference = kendalltau(predictions, values).statistic * np.sqrt(ordered * ordered_predictions)
     return float(np.clip((1 + difference / ordered) / 2, 0.0, 1.0))
 

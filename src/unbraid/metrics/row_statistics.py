@@ -48,7 +48,7 @@ def mean_differences(codes: Array, rows: Array, others: Array) -> Array:
 
 @kernel()
 def pair_hausdorff(codes: Array) -> Array:
-    """Return, for each pair of latents, the squared distance of all combinations of their values from those that occur.
+    """Return the squared Hausdorff distance of each pair of latents (see `factorised_support`).
 
     Entry (i, j) with i < j is the largest squared distance of a point (codes[a, i], codes[b, j]) from its nearest row
     of codes[:, [i, j]]. All other entries are 0.

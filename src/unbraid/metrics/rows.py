@@ -130,7 +130,7 @@ class Rows:
         return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
     def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
-        """Compute the named metrics, each on the arrays that its signature names.
+        """Compute the named metrics. Each metric receives those arrays that are parameters of its function.
 
         If several metrics need the same boosted trees, these are fitted once.
 
@@ -155,7 +155,7 @@ class Rows:
         return outcome
 
     def _score(self, name: str, seed: int) -> Values:
-        """Compute one metric on the arrays that its signature names."""
+        """Compute one metric on those arrays that are parameters of its function."""
         parameters = inspect.signature(METRICS[name]).parameters
         sample = self.train if self.sample is None or "test_codes" in parameters else self.sample
         rows: Any = slice(None) if TRAITS[name].whole_table else sample

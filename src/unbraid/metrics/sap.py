@@ -20,16 +20,16 @@ def sap(
     :math:`i_1` and :math:`i_2` are the best and the second-best latent for factor j. If factor j is continuous,
     :math:`S_{ij}` is the squared correlation of latent and factor on the training examples.
 
-    The score lies in [0, 1]. 0 means that for every factor two latents predict it equally well. 1 would mean that, for
-    each factor, one latent predicts it without error and all other latents are always wrong, which is impossible in
-    practice. A one-vs-rest linear classifier on one latent cannot select a value between two others, so even a perfect
-    representation, centred at 0, scores only 0.24 to 0.41 on the usual datasets.
+    The score lies in [0, 1]. 0 means that for every factor the two best latents predict it equally well. 1 would mean
+    that, for each factor, one latent predicts it without error and all other latents are always wrong, which is
+    impossible in practice. A one-vs-rest linear classifier on one latent cannot select a value between two others, so
+    even a perfect representation, centred at 0, scores only 0.24 to 0.41 on the usual datasets.
 
     Codes are not standardised, and the SVM penalises slope and intercept, so scaling or shifting a latent changes its
     accuracies. A test value that does not occur in the training examples is always counted as an error.
 
     Continuous factors: As in the paper, :math:`S_{ij}` of a continuous factor is the coefficient of determination of a
-    linear regression on one latent, which equals the squared correlation. A perfect representation scores 1. For each
+    linear regression on one latent. It equals the squared correlation. A perfect representation scores 1. For each
     factor, only the rows that have a label for it are used. ``continuous=True`` treats all factors as continuous and
     calls the score `SAP_score_continuous`, as in published tables.
 

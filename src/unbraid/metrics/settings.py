@@ -25,8 +25,8 @@ def intervention_rows(
 
     The first axis of the result is the setting, and the second axis is the value of factor j. Only settings that occur
     with every value of factor j are drawn. If `max_rows` is given, the number of different settings is limited, so that
-    they have about this many rows in total. At least one setting is used. Error messages refer to `count` by the name
-    `option`.
+    these settings have about `max_rows` rows in total. At least one setting is used. Error messages refer to `count` by
+    the name `option`.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
     >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 does not occur in setting 1

@@ -148,8 +148,8 @@ def fit_linear_map(a: Codes, b: Codes) -> LinearMap:
 
     .. math:: \min_{W, c} \sum_t \|b_t - a_t W - c\|^2
 
-    If several maps fit equally well, for example because a latent is constant, the one with the smallest weights is
-    returned.
+    :math:`a_t` and :math:`b_t` are row t of `a` and of `b`. If several maps fit equally well, for example because a
+    latent is constant, the one with the smallest weights is returned.
 
     Args:
         a: Codes of the first model, (n, d), one row per example.
@@ -182,8 +182,8 @@ def linear_r2(a: Codes, b: Codes, test_a: Codes, test_b: Codes) -> float:
 
     The score is at most 1. 1 means that the codes b are a linear function of the codes a. A score near 0 means that the
     codes a do not help to predict the codes b. The score is NaN if all test codes b are constant. The score is not
-    symmetric. If the first model encodes more than the second, its codes predict those of the second model better than
-    the other way round.
+    symmetric. If the first model encodes more than the second, the codes of the first model predict those of the second
+    better than the reverse.
 
     Reference: Kornblith et al. (2019), arXiv:1905.00414, section 3 ("linear regression"), where both sums run over the
     rows to which the map is fitted.

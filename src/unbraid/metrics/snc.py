@@ -15,7 +15,7 @@ BINS = 10  # number of classes into which a continuous factor is divided
 def snc(
     codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, continuous: Continuous = None
 ) -> dict[str, float]:
-    r"""Measure the accuracy of predicting each factor from one latent of its own, divided into bins.
+    r"""Measure the accuracy of predicting each factor from the bins of one latent that is assigned to it.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{m} \sum_n \left[ \pi_j(b_j(c_{n, i_j})) = v_{nj} \right]
 
@@ -39,8 +39,8 @@ def snc(
     Limitations: The bins have equal counts, so the score of a factor with unequally frequent values is below 1 even for
     perfect codes. The score is not corrected for chance.
 
-    Deviations: The mutual information is computed from all training examples. The authors score several special subsets
-    for compositional generalisation, which are not included.
+    Deviations: The mutual information is computed from all training examples. The authors also report scores on special
+    subsets of the data, for compositional generalisation. These scores are not included.
 
     Reference: Mahon et al. (2023), arXiv:2304.02335.
 
@@ -90,7 +90,7 @@ def as_classes(values: Real[np.ndarray, " m"], train: Column) -> Real[np.ndarray
 
 
 def assign_latents(codes: Float[np.ndarray, "n d"], labels: Labels) -> list[int | None]:
-    """Return a different latent for each factor, such that the sum of the mutual information is largest.
+    """Return a different latent for each factor, such that their mutual information, summed over factors, is largest.
 
     If there are fewer latents than factors, the entry of a factor without a latent is None.
 

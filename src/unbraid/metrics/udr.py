@@ -159,12 +159,13 @@ def _standardise(
 def lasso(
     gram: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d m"], alpha: float, *, tolerance: float = 1e-10
 ) -> Float[np.ndarray, "d m"]:
-    r"""Fit m Lasso regressions on the same d standardised inputs, given their covariances, and return the weights.
+    r"""Fit m Lasso regressions on the same d standardised inputs, given only covariances, and return the weights.
 
     .. math:: \min_w \tfrac12 w' G w - w' g + \alpha \|w\|_1
 
-    G is `gram`. The problem is solved for each column g of `cross`, by coordinate descent over all columns at once,
-    until no weight changes by more than `tolerance`. Inputs with variance 0 have weight 0.
+    G is `gram`, which holds the covariances of the inputs. The problem is solved for each column g of `cross`, which
+    holds the covariances of the inputs with one output. Coordinate descent runs over all columns at once, until no
+    weight changes by more than `tolerance`. Inputs with variance 0 have weight 0.
 
     >>> lasso(np.eye(2), np.array([[0.5], [-0.05]]), 0.1).tolist()
     [[0.4], [0.0]]

@@ -63,7 +63,7 @@ def unified(
 
     Limitations: Each matrix has the limitations of the metric that it comes from. The accuracies of linear SVMs are
     above 0 even for latents without information, so `accuracy_svm:dci_completeness` is near 0 for most representations.
-    The entries of the importances sum to 1 for each factor, however badly the factor is predicted.
+    For each factor, the importances of all latents sum to 1, however badly the factor is predicted.
 
     Deviations: disentanglement_lib also returns the scores of each latent and factor before they are averaged, and the
     points at which a dendrogram of the matrix merges factors. It separates the names of matrix and aggregation by a

@@ -1,4 +1,4 @@
-"""Measures of the dependence between latents, which need no labels."""
+"""Measures of the dependence between latents. They need no labels."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def unsupervised(codes: Codes, *, bins: int = 20) -> dict[str, float]:
     Deviations: All deviations concern cases in which disentanglement_lib (the library of Locatello et al.) returns nan,
     inf or complex numbers. Exactly constant latents are excluded from TC and W, and TC and W are 0 if fewer than two
     latents remain. In MI, constant latents remain and contribute 0. Exactly dependent latents would have an infinite
-    TC. The eigenvalues of R are therefore clipped at rounding precision (2.2e-16 d), and each redundant latent adds
-    about 17 nats.
+    TC. The eigenvalues of R are therefore clipped at rounding precision (2.2e-16 times d), and each redundant latent
+    adds about 17 nats.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 

@@ -48,8 +48,8 @@ def z_max_var(
 
     Limitations: A latent that holds noise varies in every batch, so it gets votes for all factors and lowers the score.
     A rotated representation may score high, because the latent that varies most may still identify the factor. The
-    score needs rows that differ in one factor only, which tables of random continuous factors rarely hold if there are
-    more than three factors.
+    score needs rows that differ in one factor only. Tables with more than three random continuous factors rarely hold
+    such rows.
 
     Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from all rows. The score is the accuracy, as in the
     paper. The implementation of Carbonneau et al. (2022), arXiv:2012.09276, returns (accuracy - 1/k) / (1 - 1/k). It
@@ -138,7 +138,7 @@ def _variances_while_one_factor_varies(
     batch: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "count d"]:
-    """Return the variances of the latents over `count` batches of the given rows, in each of which factor j varies."""
+    """Draw `count` batches of the given rows in which only factor j varies, and return the variances of the latents."""
     from unbraid.metrics.row_statistics import row_variances
 
     groups = group_rows(count_values_by_setting(values[rows], j)[0], j, least=0.0)

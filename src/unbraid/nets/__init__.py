@@ -1,10 +1,10 @@
 """Encoder and decoder networks whose sizes follow from the shape of the data.
 
 A network is a pair of ordinary PyTorch modules, an encoder and a decoder. A builder is a function that takes the shape
-of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of b examples, of
-shape (b, ...), to (b, 2 * latents), where the means of the latents come first and their log variances second. The
-decoder maps codes (b, latents) to outputs with the shape of the examples. Outputs have the form that the likelihood
-expects, for example logits for a Bernoulli likelihood.
+of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of b
+examples, of shape (b, ...), to a tensor of shape (b, 2 * latents). The means of the latents come first and their log
+variances second. The decoder maps codes (b, latents) to outputs with the shape of the examples. Outputs have the form
+that the likelihood expects, for example logits for a Bernoulli likelihood.
 
 The argument `net` of `unbraid.train` is the name of a preset in `NETS`, a builder, the string ``"module:function"`` for
 a builder that can be imported, or a pair of modules.

@@ -112,7 +112,7 @@ class AdoptedNet(VAENet):
     Args:
         encoder: A module that maps examples (b, ...) with pixels in [0, 1] to codes (b, d), or to means and log
             variances (b, 2 d).
-        decoder: A module that maps codes (b, d) to examples (b, ...), or None.
+        decoder: A module that maps codes (b, d) to examples (b, ...), or None if the model has no decoder.
         latents: The number of latents, d.
         shape: The shape of one example.
     """

@@ -1,6 +1,6 @@
 """Linear estimators.
 
-The classifiers solve the same problems as those of scikit-learn, many times faster. They are compiled on first use.
+The classifiers solve the same optimisation problems as scikit-learn, many times faster. They are compiled on first use.
 """
 
 from __future__ import annotations

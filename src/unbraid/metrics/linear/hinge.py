@@ -1,7 +1,7 @@
 """Compiled linear classifiers on one latent with squared hinge loss.
 
-The values are sorted and their prefix sums are known. The sums for a Newton step therefore take only three binary
-searches.
+The values of the latent are sorted, and their prefix sums are computed once. The sums for a Newton step therefore need
+only three binary searches.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> Non
 
 @kernel()
 def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: float) -> float:
-    """Return the penalised squared hinge loss of the line w x + b."""
+    """Return the penalised squared hinge loss of the line w x + b. `sums` are those of `_violation_sums`."""
     total = 0.5 * (w * w + b * b)
     for side, cost, sign in ((0, own_cost, -1.0), (1, other_cost, 1.0)):
         count, first, second = sums[side]

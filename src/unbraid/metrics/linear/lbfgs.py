@@ -16,9 +16,9 @@ from unbraid.runtime.jit import kernel
 Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[float, float, float]  # step, value and slope at a point of a line search
 
-MEMORY = 10  # number of pairs of steps and gradient changes that approximate the curvature
+MEMORY = 10  # number of stored pairs (step, gradient change) from which the curvature is approximated
 MAX_EVALUATIONS = 50  # maximum number of loss evaluations in one line search
-GRADIENT_TOLERANCE = 1e-4  # stop if no entry of the gradient is larger
+GRADIENT_TOLERANCE = 1e-4  # stop if no entry of the gradient has a larger magnitude
 EPSILON = 2.0**-52
 DECREASE_TOLERANCE = 64 * EPSILON  # stop if the relative decrease of the loss is smaller
 # A step is accepted if loss and slope decrease enough (the strong Wolfe conditions, with the constants
@@ -45,9 +45,10 @@ def _add(a: Array, scale: float, b: Array) -> None:
 
 @kernel()
 def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: float) -> tuple[float, float]:
-    """Return the minimum of the cubic with given values and slopes at a and b, as a fraction of the way from a to b.
+    """Return the position of the minimum of a cubic, as a fraction of the way from a to b.
 
-    The second return value is the square root in the formula of the minimum.
+    The cubic has the values fa and fb and the slopes da and db at a and b. The second return value is the square root
+    in the formula of the minimum.
     """
     theta = 3 * (fa - fb) / (b - a) + da + db
     scale = max(abs(theta), max(abs(da), abs(db)))
@@ -97,7 +98,7 @@ def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: fl
 
 @kernel()
 def _subtract_slope(point: Point, slope: float) -> Point:
-    """Return the point that corresponds to `point` after subtracting `slope` times the step from the function."""
+    """Return a point of the line search after `slope` times the step is subtracted from the function."""
     return point[0], point[1] - slope * point[0], point[2] - slope
 
 
@@ -159,9 +160,10 @@ def _line_search(
 def _search_direction(
     d: Array, g: Array, steps: Array, changes: Array, products: Array, first: int, count: int
 ) -> None:
-    """Set d to minus the inverse of the approximate curvature times g.
+    """Set d to the quasi-Newton direction, which is -1 times the inverse of the approximate Hessian times g.
 
-    The curvature is approximated by `count` pairs in a ring buffer of length MEMORY, starting at index `first`.
+    The Hessian is approximated from `count` pairs of a step and a gradient change. They are stored in ring buffers of
+    length MEMORY, starting at index `first`.
     """
     coefficients = np.empty(MEMORY)
     d[:] = -g

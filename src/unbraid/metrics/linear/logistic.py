@@ -13,7 +13,7 @@ CS = np.logspace(-4, 4, 10)  # inverse regularisation strengths from which cross
 
 @dataclass(frozen=True)
 class Logistic:
-    """A fitted classifier, which is a softmax of linear scores. With two classes, the score of the first class is 0."""
+    """A fitted classifier: the softmax of one linear score per class. With two classes, the first has the score 0."""
 
     classes: Int[np.ndarray, " c"]
     weights: Float[np.ndarray, "c d"]
@@ -63,8 +63,8 @@ def logistic_regression_cv(
     The best of 10 values of C from 1e-4 to 1e4 is selected by cross-validation. The folds are contiguous. In each fold
     one model per value of C is fitted, in increasing order of C, and each fit starts from the weights of the previous
     one. The C with the highest accuracy, summed over folds, is then used for a fit to all rows. This fit starts from
-    the mean of the weights of the folds. If several values are equally good, the smallest is used. If there are fewer
-    rows than folds, each row is a fold. If there is only one class, it is always predicted.
+    the mean of the weights of the folds. If several values of C are equally good, the smallest of them is used. If
+    there are fewer rows than folds, each row is a fold. If there is only one class, it is always predicted.
 
     >>> codes = np.array([[-2.0], [1.0], [-1.0], [2.0], [-3.0], [3.0]])
     >>> logistic_regression_cv(codes, np.array([0, 1, 0, 1, 0, 1])).predict(codes).tolist()

@@ -30,8 +30,8 @@ def ridge_regression(codes: Real[np.ndarray, "n d"], values: Real[np.ndarray, " 
 
     .. math:: \min_{w, b} \sum_i (w \cdot x_i + b - y_i)^2 + \alpha \|w\|^2
 
-    Constant columns have weight 0. The default penalty is very small. Its only purpose is to make the solution
-    unique if codes are collinear.
+    :math:`x_i` are the standardised codes of row i, and :math:`y_i` is its value. Constant columns have weight 0. The
+    default penalty is very small. Its only purpose is to make the solution unique if codes are collinear.
 
     >>> ridge_regression(np.array([[0.0], [2.0]]), np.array([1.0, 5.0])).predict(np.array([[4.0]])).round(4).tolist()
     [9.0]

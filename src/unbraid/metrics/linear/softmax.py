@@ -20,11 +20,11 @@ from unbraid.runtime.jit import kernel
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ROWS = 128  # rows per block. The scores of 40 classes take 40 kB, so a block stays in the second-level cache.
-# Number of logarithms per block. The argument of each is the product of the softmax denominators of 16 rows. It
-# overflows only above 1e19 classes.
+# Number of logarithms per block. The argument of each is the product of the softmax denominators of 16 rows. The
+# product overflows only above 1e19 classes.
 LANES = 8
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
-ROUNDER = 1.5 * 2.0**52  # adding this rounds to the nearest integer and puts the integer into the lowest bits
+ROUNDER = 1.5 * 2.0**52  # adding this number to a float rounds it to an integer, which is then in the lowest bits
 FAST = {"contract", "nnan", "nsz"}  # without "reassoc", which would optimise away the rounding by ROUNDER
 
 
@@ -123,8 +123,8 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
         gradient: Output array for the gradient.
         x: Codes as returned by `as_blocks`.
         rows: Number of rows without padding.
-        sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through them.
-        penalty: Coefficient of the L2 penalty, which is half the sum of the squared weights. It does not include the
+        sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through these sums.
+        penalty: Coefficient of the L2 penalty. The penalty is half the sum of the squared weights, without the
             intercepts.
         zero: Whether there is one more class, whose score is always 0.
     """

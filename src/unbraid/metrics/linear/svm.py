@@ -17,7 +17,7 @@ def svm_accuracies(
     test_codes: Float[np.ndarray, "m d"],
     test_factors: Int[np.ndarray, "m k"],
 ) -> Float[np.ndarray, "d k"]:
-    """Fit a linear SVM from each latent to each factor, and return the test accuracies.
+    """Fit linear SVMs that predict each factor from each single latent, and return their test accuracies.
 
     Each SVM equals ``LinearSVC(C=0.01, class_weight="balanced")`` on a single latent.
 

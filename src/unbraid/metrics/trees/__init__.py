@@ -1,4 +1,4 @@
-"""Gradient-boosted trees that make the same cuts as scikit-learn's, without approximation, but many times faster."""
+"""Gradient-boosted trees that make the same cuts as those of scikit-learn. They are exact and many times faster."""
 
 from unbraid.metrics.trees.boosting import Forest, boosted_trees
 from unbraid.metrics.trees.fit_cache import cached_fits

@@ -17,7 +17,7 @@ class Columns(NamedTuple):
     x: Float32[np.ndarray, "d n"]
     order: UInt32[np.ndarray, "d n"]  # the row numbers, sorted by each column
     values: Float32[np.ndarray, "d n"]  # the sorted values of each column
-    bin_index: UInt32[np.ndarray, "n d"]  # the bin of each value, numbered across all columns
+    bin_index: UInt32[np.ndarray, "n d"]  # the bin of each value; bins are numbered across all columns
     offset: Int32[np.ndarray, " d+1"]  # the first bin of each column
     start: Int32[np.ndarray, " bins+d"]  # bin b of column f is order[f, start[b + f] : start[b + f + 1]]
     divisible: Bool[np.ndarray, " bins"]  # whether a bin holds several values, so a cut inside it is possible
@@ -44,7 +44,7 @@ def number_of_bins(n: int) -> int:
 
 
 def as_columns(codes: Float32[np.ndarray, "n d"], bins: int) -> Columns:
-    """Divide each column at quantiles into at most `bins` bins.
+    """Sort each column, and divide it at quantiles into at most `bins` bins.
 
     >>> columns = as_columns(np.array([[3.0], [1.0], [1.0], [2.0]], np.float32), 2)
     >>> columns.bin_index.tolist(), columns.start.tolist(), columns.divisible.tolist()

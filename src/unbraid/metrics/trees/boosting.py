@@ -45,16 +45,16 @@ class Forest:
         return self.labels[self.predict_index(as_float32(codes))]
 
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
-        r"""Return the fraction of the reduction of the error that is due to cuts in each column.
+        r"""Return the importance of each column, which is the share of the error reduction that its cuts achieve.
 
         Let :math:`g_{ti}` be the reduction of the squared error by the cuts in column i of tree t, one of T trees:
 
         .. math:: \text{mean: } \frac{\sum_t g_{ti}}{\sum_t \sum_l g_{tl}}, \qquad
             \text{per\_tree: } \frac{1}{T} \sum_t \frac{g_{ti}}{\sum_l g_{tl}}
 
-        "mean" is the definition of current scikit-learn. "per_tree" is that of scikit-learn up to 0.19, in which late
-        trees, which fit noise, have the same weight as the first trees. A tree without cuts contributes zeros, so
-        "per_tree" then sums to less than 1. If no tree has a cut, all importances are 0.
+        "mean" is the definition of current scikit-learn. "per_tree" is the definition of scikit-learn up to 0.19. It
+        gives late trees, which fit noise, the same weight as the first trees. A tree without cuts contributes zeros,
+        and the importances "per_tree" then sum to less than 1. If no tree has a cut, all importances are 0.
 
         >>> boosted_trees(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([0, 1])).importances("per_tree").tolist()
         [1.0, 0.0]
@@ -86,7 +86,7 @@ def boosted_trees(
 
     Each stage grows one tree of depth 3 per class, and the learning rate is 0.1. The definition is that of
     ``GradientBoostingClassifier()`` in scikit-learn. ``trees="fast"`` finds the same cuts. It considers every cut
-    between two values of a column and approximates none. If two cuts are equally good, both implementations take the
+    between two values of a column, without approximation. If two cuts are equally good, both implementations take the
     first in a random order of columns that depends on `seed`. The two implementations use different orders, and in
     scikit-learn rounding may also break such ties.
 

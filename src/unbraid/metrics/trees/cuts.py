@@ -21,7 +21,7 @@ from unbraid.metrics.trees.bins import RESOLUTION, Columns
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Number: TypeAlias = Any  # a Python or numpy number, which compiled code does not distinguish
+Number: TypeAlias = Any  # a Python or numpy number; compiled code does not distinguish the two
 SLACK = 1 - 1e-12  # bounds are compared with slightly less than the best gain, because they are rounded
 
 
@@ -129,7 +129,7 @@ def gain_may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> 
 def mark_promising_bins(node: Node, left: Array, divisible: Array, bar: Number, to_search: Array) -> None:
     """Mark the bins inside which a cut might have a gain above `bar`.
 
-    The loop has no branches, because it then vectorises.
+    The loop has no branches, so that it can be vectorised.
     """
     negative, positive, shift = node.hist[0], node.hist[1], node.shift
     count, total = unpack_sum(node.total, shift)

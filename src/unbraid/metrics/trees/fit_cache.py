@@ -56,7 +56,7 @@ def cached_fit(compute: Callable[[], T], *content: np.ndarray[Any, np.dtype[Any]
 
 
 def _digest(content: tuple[object, ...]) -> bytes:
-    """Return a digest of arrays and plain values that is equal only for equal types, shapes and values."""
+    """Return a digest of arrays and plain values. Digests are equal only if types, shapes and values are equal."""
     total = hashlib.blake2b()
     for part in content:
         if isinstance(part, np.ndarray):

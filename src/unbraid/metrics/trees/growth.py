@@ -126,8 +126,9 @@ def grow_tree(
 ) -> None:  # fmt: skip
     """Grow one tree. The histogram of the root must be filled before the call.
 
-    The tree is written to `feature`, `threshold`, `value` and `importance` (see `Trees`). After the call, `space.where`
-    holds the leaf of each row.
+    See `unbraid.metrics.trees.stages.State` for `residual`, `packed`, `shift` and `scale`. The tree is written to
+    `feature`, `threshold`, `value` and `importance` (see `Trees`). After the call, `space.where` holds the leaf of each
+    row.
     """
     hist, rows, where = space.hist, space.rows, space.where
     begin, end, total = np.zeros(15, np.int64), np.zeros(15, np.int64), np.zeros(INNER, np.int64)

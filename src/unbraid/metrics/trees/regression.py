@@ -43,7 +43,7 @@ class RegressionForest:
         return self.predict_rows(as_float32(codes))
 
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
-        """Return the fraction of the reduction of the error that is due to cuts in each column (see `Forest`)."""
+        """Return the importance of each column (see `Forest.importances`)."""
         return importances_from_gains(self.gains, kind)
 
 
@@ -55,7 +55,7 @@ def boosted_regression(
     stages: int = 100,
     trees: str = "fast",
 ) -> RegressionForest:
-    """Fit gradient-boosted trees to the squared error.
+    """Fit gradient-boosted trees that minimise the squared error.
 
     Each stage grows one tree of depth 3, and the learning rate is 0.1. The definition is that of
     ``GradientBoostingRegressor()`` in scikit-learn. As in `boosted_trees`, ``trees="fast"`` finds the same cuts.

@@ -1,4 +1,4 @@
-"""Compiled loop that fits all stages of boosted trees to the squared error of one column of numbers."""
+"""Compiled loop that fits all stages of boosted trees to one column of numbers, by the squared error."""
 
 from __future__ import annotations
 

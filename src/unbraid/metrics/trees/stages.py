@@ -13,7 +13,7 @@ from unbraid.metrics.trees.growth import INNER, Workspace, grow_tree
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-BLOCK = 256  # number of rows whose scores of all classes fit into the cache
+BLOCK = 256  # number of rows per block; their scores of all classes fit into the cache
 LOG2E, LN2_HIGH, LN2_LOW = float(1 / np.log(2)), 0.693147180369123816490, 1.90821492927058770002e-10
 TAYLOR = tuple(float(1 / q) for q in np.cumprod(np.append(1.0, np.arange(1.0, 13)))[::-1])  # 1/12!, ..., 1/1!, 1/0!
 
@@ -25,7 +25,7 @@ class State(NamedTuple):
         raw: Scores, of shape (k, n).
         residual: Residuals, of shape (k, n).
         packed: Counts and fixed-point residuals packed into int64, of shape (k, n).
-        scale: Factor from residuals to fixed-point numbers, for each class.
+        scale: For each class, the number by which residuals are multiplied to become fixed-point numbers.
         shift: Number of bits that hold the fixed-point residual.
     """
 
@@ -47,9 +47,10 @@ def absolute_sum(residual: Array) -> Number:
 
 @kernel()
 def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
-    """Write one-hot(y) - softmax(raw) for rows a to z - 1 to `out`, and its absolute sum per class to `sizes`.
+    """Write the residuals one-hot(y) - softmax(raw) of rows a to z - 1 to `out`, and their absolute sums to `sizes`.
 
-    The exponential is computed here, with a relative error of 1e-15, because the loop then vectorises.
+    There is one sum per class. The exponential is computed by a Taylor series, with a relative error of 1e-15, so that
+    the loop can be vectorised.
     """
     k, top, norm, power = len(raw), np.full(z - a, -np.inf), np.zeros(z - a), np.empty(z - a)
     bits = power.view(np.int64)
