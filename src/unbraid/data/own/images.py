@@ -45,7 +45,7 @@ GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 MAX_SIZE = 1024  # maximum width and height in pixels
 BLOCK_IMAGES = 256  # number of images that are decoded at once
-# The table is not cached if neither the number of files nor their total size exceeds its limit.
+# The table is cached if the number of files, or their total size in bytes, is above its limit.
 MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22
 COLOUR_CHECK_FRACTION = 0.1  # fraction of the reported progress that the check for colours takes
 

@@ -219,7 +219,7 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     floor. `shift` moves the texture along y. `hexagons` is the contrast of the hexagons. On the floor, this contrast is
     multiplied by exp(-(t / `fade`)^2), where t is the position along the ray. `blot` is the fraction by which the
     stroke is darker, (`blot_u`, `blot_v`) is its centre, (`stroke_u`, `stroke_v`) is the vector from its start to its
-    end, and `stroke_width` is half of its width. The unit of these three lengths is the side of a tile.
+    end, and `stroke_width` is half of its width. The unit of the last three is the side of a tile.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift
