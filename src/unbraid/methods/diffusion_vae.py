@@ -161,8 +161,8 @@ class DiffusionVAE(CurvedMethod):
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the logarithm of the diffusion time and, if the codes are not the input of the decoder, the
-        latents.""" space = self.manifold(latents)
+        """Return the logarithm of the diffusion time. If the decoder does not take the codes, also return the latents."""
+        space = self.manifold(latents)
         outputs = {}
         if space.embed(torch.ones(1, latents)).shape[1] != latents:
             meaning = "latents, which are the input of the decoder and differ from the codes"

@@ -77,7 +77,8 @@ class LSBDVAE(Method):
     number of labelled examples. Here the weight is constant. In the authors' code, the distance for several circles is
     computed from the sum of their cosines, which is limited to at most 1. Here squared distances are added, as in the
     paper. The only transformations are rotations of circles, and sequences of more than two examples (M > 2) are not
-    supported. Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
+    supported.
+    Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 5. The defaults :math:`\gamma` = 100 and `walk_steps` = 10 are those of the authors' code.
     """
 

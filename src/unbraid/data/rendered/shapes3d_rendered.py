@@ -95,10 +95,10 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
     and texture were fitted to 50 images of that file. These images have no labels. Each of them was compared with
     the rendered images of the same three hues, and the one with the smallest error was chosen. The outermost pixels
     were left out. On a scale from 0 to 255, the mean absolute error of an image is 1.24 on average over the 50 images,
-    and 2.12 at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and
-    0.5960 (published file: 0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and
-    0.3648 (published file: 0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation
-    even if the solid is round. The layers from which images are blended take 39 MB.
+    and 2.12 at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published
+    file: 0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published
+    file: 0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if the solid
+    is round. The layers from which images are blended take 39 MB.
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 
     Args:
