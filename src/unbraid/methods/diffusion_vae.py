@@ -161,7 +161,7 @@ class DiffusionVAE(CurvedMethod):
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the logarithm of the diffusion time. If the decoder does not take the codes, also return the latents."""
+        """Return the logarithm of the diffusion time, and also the latents if the decoder does not take the codes."""
         space = self.manifold(latents)
         outputs = {}
         if space.embed(torch.ones(1, latents)).shape[1] != latents:
