@@ -41,7 +41,7 @@ class DrawnExamples(NamedTuple):
             second half contains the second example of each pair.
         changed: For pairs, whether each factor was drawn again for the second example, of shape (b / 2, k). None for
             single examples.
-        labels: Labels of examples, for methods that learn from labels. None for other methods.
+        labels: Labels for methods that learn from labels, in a form that the method chooses. None for other methods.
     """
 
     examples: Int[Tensor, " b"]

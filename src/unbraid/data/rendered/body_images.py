@@ -26,8 +26,8 @@ ARMS = ((-180 / 8, -180 / 3.5), (-180 / 16, -180 / 3.5), (180 / 16, 180 / 3.5), 
 POSES: list[Pose] = [mirror_pose({"collar.L": (0, 0, collar), "arm.L": (0, 0, arm)}) for collar, arm in ARMS]
 FRAME_HEIGHT, FRAME_CENTRE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
 BODIES = math.prod(SIZES[:-1])
-# Digest of the 64 x 64 images of every 97th body, pose after pose. It is part of the names of cache files, for
-# the same reason as the digest in `bodies`.
+# Digest of the 64 x 64 images of every 97th body: all of these bodies in the first pose, then in the second pose, and
+# so on. It is part of the names of cache files, for the same reason as the digest in `bodies`.
 SHA256 = "6ffcc21acff41da58597d533cfa2cbe29878fcb5141294aefb995a7acfdeb306"
 BODIES_AT_ONCE = 4  # number of bodies that are posed and drawn together
 
