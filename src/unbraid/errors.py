@@ -35,8 +35,8 @@ class UserError(ValueError):
 def warn_user(message: str) -> None:
     """Issue a RuntimeWarning that names the line of the user's code which called unbraid.
 
-    In a traceback, this is the innermost line outside this package. If a command of unbraid was started in a shell, it
-    is the line that starts the command.
+    This line is the innermost line of the traceback that is outside the package. If a command of unbraid was started in
+    a shell, it is the line that starts the command.
     """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):

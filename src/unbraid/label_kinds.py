@@ -108,10 +108,10 @@ def _label(name: str, value: Any) -> int | float | str | None:
 def looks_continuous(values: Array) -> bool:
     """Return whether numbers look like a continuous quantity and not like classes. NaN values are ignored.
 
-    Numbers that are not all whole look continuous if they have more than 50 distinct values, or if they have more than
-    10 distinct values and more than half as many distinct values as rows. Whole numbers look continuous if they have
-    more than 50 distinct values and fewer than 10 rows per distinct value on average. This is often the case for
-    identifiers and pixel positions.
+    Numbers that are not all whole look continuous if they have more than 50 distinct values. With 11 to 50 distinct
+    values, they look continuous if there are fewer than 2 rows per distinct value on average. Whole numbers look
+    continuous if they have more than 50 distinct values and fewer than 10 rows per distinct value on average. This is
+    often the case for identifiers and pixel positions.
 
     >>> rng = np.random.default_rng(0)
     >>> looks_continuous(rng.random(2_000)), looks_continuous(rng.integers(40, size=2_000) / 40)
@@ -133,8 +133,8 @@ def equal_count_bins(
 
     Equal numbers are in the same bin. There are at most `bins` bins, and at most half as many bins as rows. If
     `merge_small` is true, small bins are merged with the smaller of their neighbours. A bin is small if it has fewer
-    than 2 rows, or fewer than half of the rows that it would have if all bins were equal. If `merge_small` is false,
-    numbers that vary always have at least 2 bins. A missing number (NaN) has the bin number -1.
+    than 2 rows, or fewer than half of the rows that it would have if all bins had the same number of rows. If
+    `merge_small` is false, numbers that vary always have at least 2 bins. A missing number (NaN) has the bin number -1.
 
     >>> np.bincount(equal_count_bins(np.linspace(0, 1, 101))).tolist()
     [10, 10, 10, 10, 10, 11, 10, 10, 10, 10]

@@ -70,9 +70,9 @@ class SubsetSampler:
         data: The dataset.
         size: Number of examples in the subset. None means all of `allowed`.
         seed: Random seed for the choice of the subset. All subsets of this size are equally likely.
-        correlated: The joint distribution of two factors. If it is given, the probability of an example of the subset
-            is proportional to the probability of its two factors. By default all examples of the subset are equally
-            likely.
+        correlated: A sampler that defines the joint distribution of two factors. If it is given, the probability of an
+            example of the subset is proportional to the joint probability of its values of these factors. By default
+            all examples of the subset are equally likely.
         allowed: Indices of the examples from which the subset is chosen. The default is all examples.
 
     Raises:

@@ -41,7 +41,7 @@ class DrawnExamples(NamedTuple):
             second half contains the second example of each pair.
         changed: For pairs, whether each factor was drawn again for the second example, of shape (b / 2, k). None for
             single examples.
-        labels: Labels of examples, for methods that learn from labels. None for other methods.
+        labels: Labels for methods that learn from labels, in a form that the method chooses. None for other methods.
     """
 
     examples: Int[Tensor, " b"]
@@ -85,7 +85,7 @@ def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pa
 
 
 def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs in which K factors change to a different value, which is uniform over all other values.
+    """Draw pairs in which K factors change. A new value is uniform over all values except the old one.
 
     K is drawn for each pair, uniformly from 1 .. (number of factors) - 1.
 
@@ -280,9 +280,9 @@ def _make_pairs(data: FactorData, before: Tensor, after: Tensor, changed: Tensor
 
 
 def _choose_factors(noise: Noise, n: int, count: Int[Tensor, " n"], free: Bool[Tensor, " k"]) -> Bool[Tensor, "n k"]:
-    """Choose `count` of the free factors in each row, or all of them if there are fewer.
+    """Choose a random subset of the free factors in each row. All subsets of the same size are equally likely.
 
-    All subsets of this size are equally likely.
+    The size of the subset is `count`. If there are fewer free factors than `count`, all of them are chosen.
     """
     key = torch.where(free, noise.uniform(n, len(free)), 2.0)
     rank = key.argsort(1).argsort(1)

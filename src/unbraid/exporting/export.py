@@ -35,7 +35,7 @@ LIBRARIES = ("unbraid", "torch", "onnx", "onnxscript", "onnxruntime")
 
 @dataclass(frozen=True)
 class ExportFile:
-    """The field of an exported JSON file that names its run."""
+    """The part of an exported JSON file that `check_folder` reads: the id of the run."""
 
     run: str
 
@@ -119,8 +119,9 @@ def check_folder(folder: Path, run: str) -> None:
 
 
 def largest_difference(part: ExportPart, read: Runner, file: str) -> float:
-    """Return the largest absolute difference from the outputs of the run, over batches of several sizes.
+    """Return the largest absolute difference between the outputs of an exported file and the outputs of the run.
 
+    They are compared on batches of several sizes.
     Raise a UserError if the outputs do not agree by `RULE`.
     """
     largest = 0.0

@@ -17,7 +17,7 @@ from unbraid.exporting.parts import TRACED_EXAMPLES, ExportPart
 from unbraid.nets.onnx_runner import Runner, onnx_runner
 
 FileAndReader = tuple[bytes, Callable[[bytes], Runner]]
-"""The content of a file, and a function that loads this content."""
+"""The content of a file, and a function that loads such content and returns a function that runs the network."""
 
 
 def trace_part(part: ExportPart) -> torch.export.ExportedProgram:

@@ -20,7 +20,7 @@ from unbraid.exporting.plain_network import (
 from unbraid.runs.run import Run
 
 TRACED_EXAMPLES = 3  # batch size of tracing
-CHECKED_BATCHES = (4, 1)  # batch sizes of checks, which differ from that of tracing because any size must work
+CHECKED_BATCHES = (4, 1)  # batch sizes of the checks; they differ from `TRACED_EXAMPLES`, because any size must work
 EXAMPLES = TRACED_EXAMPLES + max(CHECKED_BATCHES)
 
 

@@ -63,7 +63,7 @@ class PlainCpab(Cpab):
 
 
 def plain_layer(layer: nn.Module) -> nn.Module:
-    """Return the layer in plain operations with the same parameter objects, or the layer itself if it is plain."""
+    """Return a plain layer with the same parameter objects. If the layer is already plain, return it unchanged."""
     if isinstance(layer, Conv | ConvTranspose):
         kind = nn.Conv2d if isinstance(layer, Conv) else nn.ConvTranspose2d
         plain = kind(layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]

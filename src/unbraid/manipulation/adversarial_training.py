@@ -27,7 +27,11 @@ PATTERNS_PER_BATCH = 256  # number of patterns that are computed at the same tim
 EXAMPLES_PER_BATCH = 65_536  # number of examples whose scalar is computed at the same time
 MIN_ERROR = 1e-3  # in nats per image; smaller errors are replaced by this value before the logarithm is taken
 TERMS = ("disentangling", "entangling", "gap", "change")
-"""The logged terms: both errors, the gap (entangling minus disentangling), and the mean absolute value of a pattern."""
+"""The logged terms.
+
+These are the reconstruction errors of the disentangling and of the entangling pairs, the gap (entangling error minus
+disentangling error), and the mean absolute value of a pattern.
+"""
 
 
 class AdversarialTraining:

@@ -61,9 +61,9 @@ def measure_gap(
     Returns:
         A dictionary. The keys "disentangling" and "entangling" are the mean errors of the two families. The key "gap"
         is the entangling error minus the disentangling error, and "error" is the standard error of the gap. The key
-        "log_ratio" is the log of the entangling error divided by the disentangling error, which does not depend on the
-        contrast of the images. If the gap is positive, the data favour the axes of the factors. If it is negative, they
-        favour the rotated axes.
+        "log_ratio" is the log of the ratio of the entangling error to the disentangling error. This ratio does not
+        depend on the contrast of the images. If the gap is positive, the data favour the axes of the factors. If it is
+        negative, they favour the rotated axes.
 
     Raises:
         UserError: If the data have fewer than two ordered factors, or if a setting is out of range.

@@ -94,13 +94,14 @@ def modify(
         rounds: Number of batches on which the pairs are trained in each step. Default: 3.
         warm: Fraction of the steps, at the beginning, in which only the pairs are trained. Default: 0.1, or 0 in the
             recipe "paper".
-        objective: What m minimises: "log_ratio" (the default), or "difference", the error of the entangling pairs minus
-            that of the disentangling pairs, as in the recipe "paper".
+        objective: What m minimises. "log_ratio" (the default) is the difference of the log errors, as described above.
+            "difference" is the error of the entangling pairs minus that of the disentangling pairs, as in the recipe
+            "paper".
         normalise: Whether two quantities are normalised over the batch: the scalar from which m is computed (see
             `scalar`), and the pixels of m. Default: True, or False in the recipe "paper".
-        scalar: m is computed from one learned scalar function of the factors. This is the function at the start of
-            training: the "diagonal" of the rotated factors (the default), or a "random" function of all factors, as in
-            the recipe "paper".
+        scalar: m is computed from one learned scalar function of the factors. The argument `scalar` determines this
+            function at the start of training: the "diagonal" of the rotated factors (the default), or a "random"
+            function of all factors, as in the recipe "paper".
         device: Device to train on.
         checkpoint_every: Number of steps between checkpoints.
         quiet: Whether to hide the progress bar.
@@ -110,8 +111,8 @@ def modify(
 
     Raises:
         UserError: If the data are not images, are already modified, or have fewer than two ordered factors. Also if a
-            setting is out of range, if `out` has a different suffix or exists and was made with different settings, or
-            if training diverges.
+            setting is out of range, if `out` does not end in ``.safetensors``, if the file `out` exists and was made
+            with different settings, or if training diverges.
     """
     from unbraid.data.loading import load_data
 

@@ -136,9 +136,9 @@ class FixedEncoderPair(nn.Module):
 
 
 def rotated_copy(pair: FixedEncoderPair, rotation: Float[Tensor, "k k"]) -> FixedEncoderPair:
-    """Return a copy of a pair with rotated latents that initially computes the same function of the factors.
+    """Return a copy of a pair whose latents are rotated. Initially it computes the same function of the factors.
 
-    The pair and its copy then start from the same function, so differences between them do not come from the random
+    Because the pair and its copy start from the same function, differences between them do not come from the random
     initialisation.
     """
     rotated = copy.deepcopy(pair)

@@ -10,7 +10,7 @@ from unbraid.data.manipulated import ChangedImages
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 
 N_EXAMPLES = 8
-MAGNIFICATION = 10  # factor by which differences are multiplied
+MAGNIFICATION = 10  # number by which differences are multiplied
 
 
 def draw_comparison(data: ChangedImages, out: str | Path, examples: int = N_EXAMPLES) -> Path:

@@ -20,9 +20,9 @@ RECIPES: dict[str, dict[str, Any]] = {
 """The settings of each recipe (see `ManipulationSettings`).
 
 "default" contains the values that worked in experiments with this library. "paper" contains the values that Zietlow,
-Rolinek, Martius (2021), arXiv:2102.06822, state: equal learning rates of 1e-4, three batches for the pairs per batch
-for the manipulation, and the difference of the errors as the objective. They state no warm-up, no normalisation and no
-initial direction, so "paper" has none.
+Rolinek, Martius (2021), arXiv:2102.06822, state. Both learning rates are 1e-4, the pairs are trained on three batches
+for each batch of the manipulation, and the objective is the difference of the errors. The paper mentions no warm-up, no
+normalisation and no initial direction, so the recipe "paper" has none of them.
 """
 
 
@@ -31,7 +31,7 @@ CHOICES = {"objective": ("log_ratio", "difference"), "scalar": ("diagonal", "ran
 
 
 def fill_recipe(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe, where the given values replace those of the recipe unless they are None.
+    """Return the settings of a recipe. Given values that are not None replace those of the recipe.
 
     >>> fill_recipe("paper", {"rounds": 5, "pace": None})["rounds"], fill_recipe("paper", {"pace": None})["pace"]
     (5, 1.0)

@@ -42,7 +42,7 @@ class ManipulationSettings:
         steps: Number of training steps.
         batch: Number of images per batch.
         samples: Number of noisy codes per image.
-        rotations: For each member of the ensemble, the planes of two factors that its entangling pair rotates.
+        rotations: For each entangling pair, the planes of two factors that it rotates.
         capacity: The sum of -log sigma over all latents, in nats, where sigma is the standard deviation of the noise.
         likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate of the pairs.
@@ -163,7 +163,7 @@ def default_capacity(data: FactorData) -> float:
 class FactorStandardiser:
     """A function that standardises factors to mean 0 and variance 1 over the data.
 
-    Factors with a single value are left out. `names` lists the others.
+    Factors with a single value are left out. The attribute `names` lists the remaining factors.
     """
 
     def __init__(self, data: FactorData) -> None:
@@ -188,11 +188,11 @@ class FactorStandardiser:
 
 
 def choose_planes(data: FactorData, rotations: Rotations, ensemble: int, seed: int) -> tuple[Planes, ...]:
-    """Return, for each member of the ensemble, the planes of two factors that its entangling pair rotates.
+    """Return, for each of `ensemble` entangling pairs, the planes of two factors that it rotates.
 
     `rotations` has one of three forms. "closest" selects the plane of the two factors whose strengths (see
     `factor_strengths`) are most similar, because a manipulation of a given size has the largest effect there. "random"
-    selects random planes, different for each member. Names such as "x:y,scale:orientation" select the planes
+    selects random planes, different for each entangling pair. Names such as "x:y,scale:orientation" select the planes
     explicitly. Factors whose values have no order are never rotated.
     """
     _check_positive("ensemble", ensemble)

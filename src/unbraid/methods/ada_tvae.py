@@ -45,7 +45,8 @@ def adaptive_triplet_loss(
         mean: Posterior means of the anchors, then of the near examples, then of the far examples.
         margin: By how much the distance to the far example must exceed the distance to the near example.
         scale: The number by which small differences between anchors and far examples are multiplied.
-        ratio: The threshold below which a difference is small (see `mark_small_differences`).
+        ratio: The threshold below which a difference is small, relative to the range of the differences of the pair
+            (see `mark_small_differences`).
         form: The distance, "l1" or "squared".
     """
     anchor, near, far = mean.chunk(3)

@@ -44,7 +44,7 @@ def mark_above_midpoint(delta: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
 
 
 def mark_largest(delta: Float[Tensor, "n d"], count: Int[Tensor, " n"]) -> Bool[Tensor, "n d"]:
-    """Return a mask of the `count` latents of each pair with the largest delta.
+    """Return a mask of the latents of each pair with the largest delta. Their number is `count`.
 
     Latents of a pair with the same delta are marked together, so more than `count` latents can be marked.
     """

@@ -16,10 +16,11 @@ def add_support(objective: Loss, weight: float, net: VAENet, x: Tensor, noise: N
 
     .. math:: L(x) + \gamma\, H(\mu(x))
 
-    L is the loss of the method, and :math:`\mu(x)` are the posterior means. H is the distance that `HFS` weights by
-    gamma, computed with the default number of points. A beta-VAE with this term is therefore equivalent to `HFS`. The
-    examples are encoded a second time, because objectives do not return their posteriors. If the weight is 0, H is not
-    computed, and the objective is returned unchanged.
+    L is the loss of the method, and :math:`\mu(x)` are the posterior means. The support of the latents is factorised if
+    all combinations of their values occur. H is the distance from such a support that `HFS` uses, computed with the
+    default number of points. A beta-VAE with this term is therefore equivalent to `HFS`. The examples are encoded a
+    second time, because objectives do not return their posteriors. If the weight is 0, H is not computed, and the
+    objective is returned unchanged.
 
     Reference: Roth et al. (2023), arXiv:2210.07347, section 3. The authors add H to a beta-VAE and to a
     beta-TCVAE.

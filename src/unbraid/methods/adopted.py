@@ -28,7 +28,7 @@ class Adopted(Method):
 
     Attributes:
         name: The name that the user gave the model.
-        values: The settings that the user gave, by name.
+        values: The settings that the user gave, as pairs (name, value).
         codes: The kinds of codes: "mean" and "sampled" if the encoder returns variances, otherwise only "mean".
     """
 

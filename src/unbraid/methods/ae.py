@@ -26,7 +26,7 @@ class AE(Method):
     no KL term. Scaling or rotating the latents therefore does not change the loss, if the decoder undoes it.
 
     Deviations: the encoder has the outputs of a VAE, including log variances, and the likelihood of the run is used
-    for pixels. The papers use one output per latent and a squared error.
+    for pixels. The papers below use one output per latent and a squared error.
     Reference: Hinton & Salakhutdinov (2006), "Reducing the dimensionality of data with neural networks", Science 313.
     Zietlow et al. (2021), arXiv:2102.06822, use it as a baseline.
     """

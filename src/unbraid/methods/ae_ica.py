@@ -22,7 +22,8 @@ CHUNK = 512  # examples per forward pass
 def sample_examples(data: FactorData, noise: Noise, count: int) -> Tensor:
     """Return the indices of the examples to which a map is fitted.
 
-    They are all examples, or `count` random ones if there are more than `count` or if the data have their own sampler.
+    If there are at most `count` examples, and the data have no sampler of their own, these are all examples. Otherwise
+    `count` examples are drawn.
     """
     if len(data) <= count and data.sampler is None:
         return torch.arange(len(data), device=data.device)

@@ -69,7 +69,8 @@ def decompose_kl(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor
 
     .. math:: q(z_i) \approx \sum_j w_{ij} \prod_k q(z_{ik}|x_j), \quad q(z_{ik}) \approx \sum_j w_{ij}\, q(z_{ik}|x_j)
 
-    i and j are examples, k is a latent, and the logarithms of the weights w are `log_weights`.
+    :math:`z_i` is a posterior sample of example i, :math:`x_j` is example j, and k is a latent. The logarithms of the
+    weights w are `log_weights`.
     """
     log_q = q.log_prob(z[:, None])
     conditional = log_q.diagonal().sum(0)

@@ -50,7 +50,7 @@ class ClICA(Method):
     Random guessing has the loss log n for n pairs. The logged `accuracy` is the fraction of examples whose partner has
     the largest similarity. Because there is no decoder, nothing can be reconstructed, sampled or traversed. The
     encoder's log variances are not used. The batch size is the number of examples, which is twice the number of pairs.
-    With `pairs` set to "consecutive", the rows of the data are a time series.
+    With `pairs` set to "consecutive", the rows of the data are treated as a time series.
 
     Deviations: the negative examples of an example are the partners of all other examples in the batch, so their number
     follows from the batch size. Network and optimiser are those of the run.

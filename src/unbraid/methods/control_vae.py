@@ -23,10 +23,11 @@ class ControlVAE(Method):
     .. math:: E_q[-\log p(x|z)] + \beta(t)\, KL(q(z|x) \| p(z)), \quad
               \beta(t) = \frac{K_p}{1 + \exp e(t)} - K_i \sum_{s \le t} e(s) + \beta_{min}, \quad e(t) = C(t) - KL(t)
 
-    KL(t) is the mean KL of the batch at step t, without a gradient. The set value C(t) rises linearly from `c_min` to
-    `c_max` nats over `iteration_threshold` steps. :math:`\beta(t)` is limited to the range from `beta_min` to
-    `beta_max`. If it would leave this range, the sum is set to the value at which :math:`\beta(t)` equals the limit.
-    The KL can reach C only if C lies between the KL with the weight `beta_max` and the KL with the weight `beta_min`.
+    KL(t) is the mean KL of the batch at step t, without a gradient. :math:`K_p` and :math:`K_i` are the gains `kp` and
+    `ki` of the controller. The set value C(t) rises linearly from `c_min` to `c_max` nats over `iteration_threshold`
+    steps. :math:`\beta(t)` is limited to the range from `beta_min` to `beta_max`. If it would leave this range, the sum
+    is set to the value at which :math:`\beta(t)` equals the limit. The KL can reach C only if C lies between the KL
+    with the weight `beta_max` and the KL with the weight `beta_min`.
 
     Deviations: the paper raises C by a constant every few thousand steps, and stops the sum for as long as
     :math:`\beta` is outside its range.

@@ -61,7 +61,7 @@ class Controls:
 
     @property
     def bounded(self) -> bool:
-        """Whether values outside `low` and `high` are invalid. If False, the two are only the ends of a slider."""
+        """Whether values below `low` or above `high` are invalid. If False, these are only the ends of a slider."""
         return self.kind not in UNBOUNDED
 
     def column(self, control: int) -> int | None:
@@ -69,7 +69,7 @@ class Controls:
         return self.columns[control] if self.columns else None
 
     def to_latents(self, values: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
-        """Return the latents that correspond to values of the controls, starting from the example with this index."""
+        """Return the latents for values of the controls. `example` is the index of the example that is changed."""
         return LATENTS_FROM_VALUES[self.kind](self, values, example)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def category_controls(names: list[str], start: Float[Tensor, "n m"], sizes: Sequ
 
 
 def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
-    """Return the controls of a latent space that start from the given points of the space.
+    """Return the controls of a latent space. They start from the given points of the space.
 
     Spheres and projective spaces of two or more dimensions have one control per ambient coordinate. All other spaces
     have one control per dimension.
@@ -143,7 +143,7 @@ def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
 
 
 def cylinder_controls(circles: int, start: Float[Tensor, "n m"]) -> Controls:
-    """Return one control per circle, whose values are angles, and one control for each of the other latents.
+    """Return one control for the angle of each circle, and one control for each of the other latents.
 
     Args:
         circles: The number of circles.
@@ -192,7 +192,7 @@ def _rotation_latents(controls: Controls, values: Tensor, example: int) -> Tenso
 
 
 def _category_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
-    """Return values as they are, or as weights of the categories: 1 - |value - category|, but at least 0."""
+    """Return continuous latents unchanged, and categorical latents as weights max(0, 1 - |value - category|)."""
     parts = []
     for value, size in zip(values.unbind(1), controls.arrays["sizes"].tolist(), strict=True):
         category = torch.arange(size).to(values)

@@ -42,8 +42,8 @@ class CurvedMethod(Method):
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
         """Return projected means as ambient coordinates or angles, or samples of the posterior ("sampled").
 
-        On a projective space, products of coordinates are returned instead of ambient coordinates, because they are
-        equal for z and -z.
+        On a projective space, products of coordinates are returned instead of ambient coordinates, because such
+        products are equal for z and -z.
         """
         space = self.manifold(q.mean.shape[1])
         z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)

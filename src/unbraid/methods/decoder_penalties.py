@@ -34,7 +34,7 @@ class DecoderPenalties:
     - `sparse_jacobian`: :math:`\sum_{x, j} |J_{xj}|`, which favours latents that influence few outputs x.
     - `hessian_penalty`: :math:`\sum_x \mathrm{Var}_v(v^T H_x v) = 2 \sum_x \sum_{i \ne j} H_{xij}^2`, where
       :math:`H_x` is the Hessian of output x, and the entries of v are random signs. The penalty is zero if no latent
-      changes the influence of another one.
+      changes the influence of another latent.
 
     Each penalty is averaged over the examples of the batch. In each step, two random directions per example give an
     unbiased estimate (see `unbraid.methods.derivatives`). The derivatives are taken at the latents from which examples
@@ -93,7 +93,7 @@ def penalised_objective(
         step: The index of the step.
 
     Returns:
-        The loss, and the terms of the method and the unweighted penalties, by name.
+        The loss, and a dictionary that contains the terms of the method and the unweighted penalties.
     """
     loss, terms = method.objective(net, batch, noise[0], step)
     if not penalties.active:

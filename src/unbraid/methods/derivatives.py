@@ -1,9 +1,9 @@
 """Derivatives of a decoder with respect to its latents, and penalties on them.
 
 Derivatives are central differences. They need only calls of the decoder, so they work with every decoder, under `vmap`
-and under `functional_call`, and they are differentiable with respect to the weights. Exact second derivatives would be
-useless for a decoder with ReLU units, which is piecewise linear: they are zero wherever they are defined. A central
-difference of finite size also measures changes of the slope between its points.
+and under `functional_call`, and they are differentiable with respect to the weights. A decoder with ReLU units is
+piecewise linear, so its exact second derivatives are zero wherever they are defined. A central difference of finite
+size also measures changes of the slope between its points.
 """
 
 from __future__ import annotations

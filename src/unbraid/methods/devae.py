@@ -1,4 +1,7 @@
-"""DeVAE, a VAE with several latent spaces, each a rescaled copy of the previous one with a larger weight of the KL."""
+"""DeVAE, a VAE with several latent spaces.
+
+Each space is a rescaled copy of the previous space, and its KL has a larger weight.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class DeVAE(Method):
     :math:`q_1` is the output of the encoder, and the vectors :math:`u_k` and :math:`v_k` are learned. They rescale each
     latent, so all spaces have the same axes. The large weight in the last space favours disentanglement, and the small
     weight in the first space permits a good reconstruction. All spaces share one decoder. Its inputs are the latents
-    and a learned vector for each space, so :math:`p_k` depends on k. Codes, traversals and reconstructions use the
+    and a learned vector of their space, so :math:`p_k` depends on k. Codes, traversals and reconstructions use the
     first space. K is the field `spaces`, and a is the field `scale`. The weights :math:`\beta_k` are a geometric
     sequence from `beta` to `beta_last`.
 

@@ -100,7 +100,7 @@ class DiffusionVAE(CurvedMethod):
     def capacity_warnings(self, space: Space) -> list[str]:
         """Return one message for each capacity that the KL cannot reach.
 
-        If no capacity is used, return one message if the KL has no lower bound.
+        Without a capacity, there is one message if the KL has no lower bound, and no message otherwise.
         """
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
@@ -161,7 +161,7 @@ class DiffusionVAE(CurvedMethod):
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the diffusion time and, if the codes are not the input of the decoder, the latents."""
+        """Return the logarithm of the diffusion time, and also the latents if the decoder does not take the codes."""
         space = self.manifold(latents)
         outputs = {}
         if space.embed(torch.ones(1, latents)).shape[1] != latents:

@@ -45,7 +45,8 @@ class DIPVAEI(Method):
     the training. The length of this part, as a fraction of the training steps, is `warmup`. The weight of the penalty
     is constant.
 
-    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6. The default factor, 10, is that of arXiv:1811.12359.
+    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6. The default of `lambda_d_factor` is that of
+    arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
@@ -71,7 +72,8 @@ class DIPVAEII(Method):
     the training. The length of this part, as a fraction of the training steps, is `warmup`. The weight of the penalty
     is constant.
 
-    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7. The default factor, 1, is that of arXiv:1811.12359.
+    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7. The default of `lambda_d_factor` is that of
+    arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)

@@ -12,12 +12,12 @@ from unbraid.errors import warn_user
 from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
-FULL_STEPS = 100  # number of iterations with full steps; later iterations move half of the way
+FULL_STEPS = 100  # number of iterations with full steps; later iterations make half steps
 # FastICA stops when 1 - |cosine| between successive directions is below this number. Subspace iteration stops when the
 # relative changes of the variances are below it.
 TOLERANCE = 1e-6
 SMALLEST_SHARE = 1e-9  # directions whose variance is below this fraction of the largest variance count as constant
-EXTRA_DIRECTIONS = 10  # directions in addition to the requested components, which speed up the convergence
+EXTRA_DIRECTIONS = 10  # number of additional directions, with which the requested components converge faster
 
 
 class AffineCodes(NamedTuple):

@@ -29,7 +29,9 @@ class Stored(nn.Module):
 
 
 def assign(stored: Tensor, new: Tensor) -> Tensor:
-    """Return a term of value 0 with which a step of `UNIT_STEP` changes the stored numbers to the new ones.
+    """Return a term to add to the loss. A step of `UNIT_STEP` then replaces the stored numbers by the new ones.
+
+    The value of the term is 0, and its gradient is the stored numbers minus the new ones.
 
     >>> stored = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> term = assign(stored, torch.tensor([5.0, 2.5]))

@@ -48,7 +48,7 @@ class FSQ(QuantisedAE):
         return row.expand(latents.shape[-1], -1)
 
     def quantised(self, net: VAENet, q: Gaussian) -> Float[Tensor, "b d"]:
-        """Return the quantised latents, with the gradient of the continuous ones."""
+        """Return the quantised latents, with the gradient of the continuous latents."""
         z = self.continuous(q)
         return straight_through(z, nearest_values(z, self.values(net, z)))
 

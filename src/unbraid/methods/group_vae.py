@@ -13,7 +13,7 @@ from unbraid.methods.method import setting
 
 
 def product(q1: Gaussian, q2: Gaussian) -> Gaussian:
-    r"""Return the normalised product of two normals, whose precision is the sum of the two precisions.
+    r"""Return the normalised product of two normals. Its precision is the sum of the two precisions.
 
     .. math:: \sigma^{-2} = \sigma_1^{-2} + \sigma_2^{-2}, \quad
               \mu = \sigma^2 (\mu_1 / \sigma_1^2 + \mu_2 / \sigma_2^2)

@@ -22,13 +22,14 @@ def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Flo
     .. math:: \sum_{i < j} \max_{(a, c) \in R_{ij}} \min_b\, (z_{ai} - z_{bi})^2 + (z_{cj} - z_{bj})^2
 
     The supports of latents i and j are the values that occur in the batch. A point of the product of both supports has
-    latent i of example a and latent j of example c, where (a, c) is an entry of R. The term of a pair of latents is the
-    squared Hausdorff distance from these points to the examples. It is zero if all combinations of values of the two
-    latents occur.
+    latent i of example a and latent j of example c, where (a, c) is an entry of :math:`R_{ij}`. The term of a pair of
+    latents is the squared Hausdorff distance from these points to the examples. It is zero if all combinations of
+    values of the two latents occur.
 
     Args:
         z: Latents of b examples.
-        rows: The entries of R: the examples a and c of n points, for each of the p = d (d - 1) / 2 pairs of latents.
+        rows: The entries of all :math:`R_{ij}`: the examples a and c of n points, for each of the p = d (d - 1) / 2
+            pairs of latents.
 
     Returns:
         The sum of the distances over all pairs of latents.
@@ -41,7 +42,7 @@ def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Flo
 
 
 def sampled_support_distance(z: Float[Tensor, "b d"], noise: Noise, points: int = POINTS) -> Float[Tensor, ""]:
-    """Return the `support_distance` of a batch with random points of each product."""
+    """Return the `support_distance` of a batch. `points` is the number of random points for each pair of latents."""
     b, d = z.shape
     return support_distance(z, noise.integers(b, points, d * (d - 1) // 2, 2))
 
@@ -53,18 +54,18 @@ def low_deviations(z: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
 
 @dataclass(frozen=True)
 class HFS(Method):
-    r"""A beta-VAE that penalises combinations of values of two latents that do not occur.
+    r"""A beta-VAE with a penalty if some combinations of the values of two latents do not occur.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z)) + \gamma\, H(\mu) + \delta \sum_j \max(1 - s_j, 0)
 
-    H is the sum over pairs of latents of the squared Hausdorff distance between the product of the supports of both
-    latents and their joint support. It is computed from the posterior means :math:`\mu` of a batch, with `points`
-    random points of each product (`support_distance`). Unlike a total correlation, H is zero also for correlated
-    latents, if all combinations occur. The method is therefore suited to data with correlated factors.
+    H is a sum over all pairs of latents. The term of a pair is the squared Hausdorff distance between the product of
+    the supports of the two latents and their joint support. It is computed from the posterior means :math:`\mu` of a
+    batch, with `points` random points of each product (`support_distance`). Unlike a total correlation, H is zero also
+    for correlated latents, if all combinations occur. The method is therefore suited to data with correlated factors.
     :math:`s_j` is the standard deviation of :math:`\mu_j` over the batch. The last term keeps latents from shrinking,
     which is necessary only if :math:`\beta` is 0 or small.
 
-    Deviations: all pairs of latents are used in each step. The authors' code draws up to 25 of them, and computes the
+    Deviations: all pairs of latents are used in each step. The authors' code draws up to 25 pairs, and computes the
     standard deviations over latents instead of examples.
     Reference: Roth et al. (2023), "Disentanglement of correlated factors via Hausdorff factorized support",
     arXiv:2210.07347, section 3.

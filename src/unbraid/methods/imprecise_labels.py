@@ -20,7 +20,7 @@ Labels = Int[Tensor, "n k"]
 
 
 def permuted_labels(labels: Labels, sizes: Sequence[int], noise: Noise) -> Labels:
-    """Return labels whose values are renamed by a random permutation for each factor, which destroys their order.
+    """Rename the values of each factor by a random permutation, so that the order of the labels has no meaning.
 
     >>> labels = torch.tensor([[0], [1], [2], [0], [-1]])
     >>> permuted = permuted_labels(labels, [3], Noise(torch.tensor(0)))
@@ -35,7 +35,7 @@ def permuted_labels(labels: Labels, sizes: Sequence[int], noise: Noise) -> Label
 
 
 def noisy_labels(labels: Labels, sizes: Int[Tensor, " k"], probability: Hyper, noise: Noise) -> Labels:
-    """Replace each label, with this probability, by a random value of its factor, which may be the same value.
+    """Replace each label, with the given probability, by a random value of its factor. It may equal the old value.
 
     >>> labels = noisy_labels(torch.zeros(10_000, 1, dtype=torch.int64), torch.tensor([4]), 0.4, Noise(torch.tensor(0)))
     >>> round(float((labels != 0).float().mean()), 1)

@@ -35,7 +35,8 @@ def squared_mmd(
 
     .. math:: MMD^2 = E\,k(x, x') + E\,k(y, y') - 2 E\,k(x, y)
 
-    x and x' are different samples of the first distribution, y and y' of the second one. The estimate can be negative.
+    x and x' are different samples of the first distribution, and y and y' are different samples of the second
+    distribution. The estimate can be negative.
     Reference: Gretton et al. (2012), "A kernel two-sample test", JMLR 13, eq. 3.
 
     Args:
@@ -56,7 +57,7 @@ def squared_mmd(
 
 @dataclass(frozen=True)
 class InfoVAE(Method):
-    r"""A VAE with an MMD between the aggregate posterior q(z), the distribution of all latents, and the prior.
+    r"""A VAE with an MMD between the prior and the aggregate posterior q(z), the distribution of all latents.
 
     .. math:: E_q[-\log p(x|z)] + (1 - \alpha)\, KL(q(z|x) \| p(z)) + (\alpha + \lambda - 1)\, MMD^2(q(z), p(z))
 
@@ -65,7 +66,7 @@ class InfoVAE(Method):
     and as many samples of the prior (`squared_mmd`). With :math:`\alpha = 1` the method is the MMD-VAE, which has no KL
     term. :math:`\alpha + \lambda` must be at least 1.
 
-    The scale of the kernel is :math:`C = 2 d s^2` for d latents, where s is the `bandwidth`. With s = 1 it is the
+    The scale of the kernel is :math:`C = 2 d s^2` for d latents, where s is the `bandwidth`. With s = 1, C is the
     mean squared distance between two samples of the prior. The kernel "rbf" is :math:`\exp(-\|z - z'\|^2 / C)`, and the
     inverse multiquadratic kernel "imq" is :math:`C / (C + \|z - z'\|^2)`.
 

@@ -43,7 +43,7 @@ def kl_between(q: Gaussian, p: Gaussian) -> Float[Tensor, "b d"]:
 
 @dataclass(frozen=True)
 class IVAE(Method):
-    r"""A VAE with a prior that depends on an auxiliary variable u, one of the factors, which is known in training.
+    r"""A VAE whose prior depends on an auxiliary variable u, a factor whose value is known in training.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z|u)), \quad p(z|u) = \prod_j N(m_j(u), v_j(u))
 

@@ -45,9 +45,9 @@ class JointVAE(Method):
 
     p(z) is a standard normal and p(c) is uniform. There are `discrete` categorical latents with `categories` values
     each. The decoder gets a categorical latent as a vector with one number per value, so the setting `latents` of a
-    run is the number of continuous latents plus `discrete` times `categories`. The encoder outputs as many means and
-    log variances. The last `discrete` times `categories` means are used as the logits of the categorical latents, and
-    the log variances at these positions are ignored.
+    run is the number of continuous latents plus `discrete` times `categories`. The encoder outputs this number of means
+    and log variances. The last `discrete` times `categories` means are used as the logits of the categorical latents,
+    and the log variances at these positions are ignored.
 
     In training, a categorical latent is a sample of the concrete (Gumbel-softmax) distribution, :math:`softmax((\log p
     + g) / T)`, where p are the probabilities of its values, g is Gumbel noise, and T is the temperature. The KL term is

@@ -58,7 +58,7 @@ class LSBDVAE(Method):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL + \gamma\, \frac1M \sum_{m=1}^M \| z_m - \rho(g_m) \bar z \|^2, \quad
         \bar z = P\Big( \frac1M \sum_{m=1}^M \rho(g_m)^{-1} z_m \Big)
 
-    The first latents are the coordinates of points on circles, two latents for each of the `circles`. The other latents
+    The first latents are the coordinates of points on circles, with two latents for each circle. The other latents
     are real numbers. The posterior on a circle is that of the diffusion VAE (`DiffusionVAE`): a Brownian motion of time
     t from the projected mean. The prior on a circle is uniform, and the logarithm of t is between `log_t_min` and
     `log_t_max`. The other latents have normal posteriors.
@@ -68,15 +68,16 @@ class LSBDVAE(Method):
     is a posterior sample of example m of the pair. :math:`\rho(g)` rotates each circle by the angle of its factor and
     keeps the other latents. P projects to the circles. The labelled examples are decoded from :math:`\rho(g_m) \bar z`.
 
-    Each step uses `batch` examples without labels and as many labelled ones. Reconstruction error and KL are means over
-    all of them, and the last term is a mean over the labelled ones. The set of labelled pairs is drawn once, with
+    Each step uses `batch` unlabelled examples and as many labelled examples. Reconstruction error and KL are means over
+    all examples, and the last term is a mean over the labelled examples. The set of labelled pairs is drawn once, with
     replacement, by `label_seed`, and does not depend on the seed of the run. With `labels` = 0 there are no labelled
     pairs, and the method is a diffusion VAE. If there are no circles either, it is a beta-VAE.
 
     Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on the
-    number of labelled examples. Here it does not. In the authors' code, the distance for several circles is computed
-    from the sum of their cosines, which is limited to at most 1. Here squared distances are added, as in the paper. The
-    only transformations are rotations of circles, and sequences of more than two examples (M > 2) are not supported.
+    number of labelled examples. Here the weight does not depend on it. In the authors' code, the distance for several
+    circles is computed from the sum of their cosines, which is limited to at most 1. Here squared distances are added,
+    as in the paper. The only transformations are rotations of circles, and sequences of more than two examples (M > 2)
+    are not supported.
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 5. The defaults :math:`\gamma` = 100 and `walk_steps` = 10 are those of the authors' code.
     """
@@ -248,6 +249,6 @@ class LSBDVAE(Method):
         return cylinder_controls(self.circles, self.angles(self.point_latents(net, q)))
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the logarithms of the diffusion times of the circles as an output. Without circles there is none."""
+        """Return the logarithms of the diffusion times of the circles as one output. Without circles, return none."""
         meaning = "logarithm of the diffusion time of each circle, which determines the width of its posterior"
         return {"log_t": EncoderOutput(meaning, self.log_t)} if self.circles else {}

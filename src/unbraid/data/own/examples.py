@@ -89,7 +89,7 @@ def network_input(examples: object, shape: tuple[int, ...] | None) -> Float[Tens
 
 
 def _match_shape(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return examples as (n, *shape), or raise a UserError if their axes cannot be brought into this order."""
+    """Bring the axes of examples into the order (n, *shape), or raise a UserError if this is impossible."""
     given = tuple(array.shape[1:])
     if given == shape:
         return array

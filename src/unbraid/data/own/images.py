@@ -1,4 +1,4 @@
-"""Decode image files into a table of square uint8 images, which is stored in the cache folder."""
+"""Decode image files into a table of square uint8 images, and store this table in the cache folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 MAX_SIZE = 1024  # maximum width and height in pixels
 BLOCK_IMAGES = 256  # number of images that are decoded at once
-# The table is not cached if there are at most this many files with at most this many bytes in total.
+# The table is cached if the number of files, or their total size in bytes, is above its limit.
 MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22
 COLOUR_CHECK_FRACTION = 0.1  # fraction of the reported progress that the check for colours takes
 
@@ -155,7 +155,8 @@ def _load_or_compute_table(
 ) -> UInt8[Tensor, "n ..."]:
     """Return a table of images. Read it from the cache, or else compute it with `blocks` and write it there.
 
-    Cached tables of earlier states of the files are deleted. If `cache_name` is None, the cache is not used.
+    After a new table is written, the cached tables of earlier versions of the files are deleted. If `cache_name` is
+    None, the cache is not used.
     """
     if cache_name is None:
         table = torch.from_numpy(np.concatenate(list(blocks())))
@@ -177,7 +178,7 @@ def _scale_progress(progress: Progress | None, low: float, high: float) -> Progr
 
 
 def _blocks(paths: Sequence[Path], work: Callable[[Path], ByteArray]) -> Iterator[ByteArray]:
-    """Yield the results of `work` for all files, in order and in blocks.
+    """Apply `work` to all files, and yield the results in blocks in the order of `paths`.
 
     Files are decoded in several threads. This is faster because Pillow releases the global interpreter lock while it
     decodes.
@@ -196,7 +197,10 @@ def _decode_image(path: Path, *, size: int, channels: int) -> ByteArray:
 
 
 def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
-    """Open an image file and return the result of `work`. Raise a UserError if Pillow cannot read the file."""
+    """Open an image file, apply `work` to the image, and return the result.
+
+    Raise a UserError if Pillow cannot read the file.
+    """
     from PIL import Image
 
     failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
@@ -211,7 +215,7 @@ def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Return whether the format or the palette of an image contains no colours.
+    """Return whether an image has a grey format, or a palette without colours.
 
     An image in a colour format does not count as grey, even if all its pixels are grey.
     """

@@ -63,13 +63,13 @@ class Labels:
     """Labels as integers, and the original values that they stand for.
 
     Attributes:
-        numbers: `numbers[i, j]` is the integer label of factor j in example i: the index of its class or of its bin,
+        numbers: `numbers[i, j]` is the integer label of factor j in example i. It is the index of a class or of a bin,
             or -1 if the label is missing.
         values: `values[name][i]` is the original value of the factor `name` that the integer i stands for. For a
             continuous factor it is the median of bin i.
         continuous: Names of the continuous factors.
-        exact: The integer labels of discrete factors and the original numbers of continuous factors, with NaN for
-            missing labels. It is None if no factor is continuous and no label is missing.
+        exact: `exact[i, j]` is the original number if factor j is continuous, and equals `numbers[i, j]` otherwise.
+            Missing labels are NaN. If no factor is continuous and no label is missing, `exact` is None.
     """
 
     numbers: Int[np.ndarray, "n k"]
@@ -79,8 +79,9 @@ class Labels:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Column], n: int, kinds: LabelKinds = LabelKinds()) -> Labels:
-        """Convert columns of values to integer labels. The sorted values of a column are numbered from 0.
+        """Convert columns of values to integer labels.
 
+        The sorted values of a discrete factor, and the bins of a continuous factor, are numbered from 0.
         Columns with a single value are omitted. Columns of words that only identify the examples are omitted as well
         (see `_without_identifiers`).
 
@@ -192,7 +193,7 @@ def _factor_array(factors: object) -> Array:
 
 
 def _number_column(column: Array, name: str) -> Column:
-    """Return a column of an array as Python numbers, which are integers if possible. A missing label is None."""
+    """Return a column as Python integers if all its values are whole, or else as floats. A missing label is None."""
     if column.dtype.kind != "f":
         return [int(value) for value in column.astype(np.int64)]
     if np.isinf(column).any():
@@ -250,7 +251,7 @@ def _choose_kinds(columns: Mapping[str, Column], declared: Mapping[str, bool]) -
 
 
 def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, bool]) -> dict[str, Column]:
-    """Return all columns except those with more than 50 words that are different in every row.
+    """Return all columns except columns of more than 50 words in which no word occurs twice.
 
     Such words identify the examples and do not describe them. Columns whose kind the user has declared are kept.
     """

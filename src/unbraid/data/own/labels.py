@@ -1,4 +1,4 @@
-"""Read the labels of image files from a csv file, from the names of their folders, or from their own names."""
+"""Read the labels of image files from a csv file, from the names of the folders, or from the names of the files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from unbraid.errors import UserError, unknown_name_message
 from unbraid.runtime.files import expand_user
 
 TABLES = ("labels.csv", "factors.csv")
-SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the header is used
+SEPARATORS = ",;\t"  # separators of csv files, in the order in which they are searched for in the header
 MAX_DIGITS = 300  # longer whole numbers do not fit into a float and are treated as words
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MISSING = ("", "nan")  # cells that mean a missing label, in lower case
 MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that mean a missing label if all other cells are numbers
 Columns: TypeAlias = dict[str, Column]
-"""For the name of each factor, the labels of all files."""
+"""A dictionary from the name of each factor to its labels, one per file."""
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
 
@@ -58,8 +58,8 @@ def _read_columns(folder: Path, files: Sequence[str], labels: str | None) -> Col
 def _default_labels(folder: Path, files: Sequence[str]) -> Columns:
     """Return the labels from the first source that exists.
 
-    The sources are tried in this order: a csv file, the names of the folders if there are several, and file names such
-    as x=1.png. If none of them exists, there are no labels.
+    The sources are tried in this order: a csv file, the names of the folders (if the images are in several folders),
+    and file names such as x=1.png. If none of them exists, there are no labels.
     """
     if any((folder / table).is_file() for table in TABLES):
         return _labels_from_csv(folder, files)

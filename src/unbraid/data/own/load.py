@@ -34,7 +34,7 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".h5ad")
 KIND_OPTIONS = ("continuous", "discrete", "bins")
 FOLDER_OPTIONS = ("size", "channels", "labels", *KIND_OPTIONS)
 FILE_OPTIONS = ("images", "factors", "names", "layout", *KIND_OPTIONS)
-LIST_OPTIONS = ("names", "continuous", "discrete")  # options that may be repeated
+LIST_OPTIONS = ("names", "continuous", "discrete")  # options that may be given several times
 NUMBER_OPTIONS = ("size", "channels", "bins")
 
 
@@ -201,7 +201,10 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
 
 
 def _split_options(text: str) -> tuple[str, dict[str, list[str]]]:
-    """Split off the options after the last question mark, unless a file or folder with the full name exists."""
+    """Split a path from the options after its last question mark.
+
+    If a file or folder exists whose name is the whole text, the question mark belongs to its name.
+    """
     path, mark, options = text.rpartition("?")
     if not mark or os.path.lexists(text):
         return text, {}

@@ -12,9 +12,11 @@ from unbraid.errors import UserError, unknown_name_message
 
 
 class Table(NamedTuple):
-    """The content of a table: the vectors, of shape (n, d), and the columns of the factors by name.
+    """The content of a table.
 
-    If the table has no factors, `factors` is None.
+    Attributes:
+        examples: The vectors, of shape (n, d).
+        factors: A dictionary from the name of each factor to its column, or None if the table has no factors.
     """
 
     examples: Any
@@ -101,14 +103,14 @@ def is_anndata(value: Any) -> bool:
 
 
 def is_huggingface_dataset(value: Any) -> bool:
-    """Return whether a value looks like a `datasets.Dataset`, which has named columns with features."""
+    """Return whether a value has the attributes of a `datasets.Dataset` of Hugging Face."""
     return all(hasattr(value, name) for name in ("features", "column_names", "__getitem__", "__len__"))
 
 
 def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | None]]:
     """Yield the examples of a `datasets.Dataset` as (x, factors).
 
-    The examples x are in the first column of images, arrays or lists of numbers. Columns of numbers or words are
+    The examples x come from the first column that contains images, arrays or lists. All columns of numbers or words are
     factors. In a column of the type `ClassLabel`, numbers are replaced by the names of the classes.
     """
     if not len(dataset):
@@ -137,7 +139,7 @@ def _is_example(value: Any) -> bool:
 
 
 def _plain_column(column: Any) -> Any:
-    """Return a column of a data frame as an array of numbers or words. A missing category is None."""
+    """Return a column of a data frame as an array of numbers or words. A missing value becomes None."""
     values = column.astype(object)
     return np.array([None if value != value else value for value in values], dtype=object)
 

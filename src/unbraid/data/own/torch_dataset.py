@@ -137,7 +137,7 @@ def _image_array(x: Any, first: Array | None, i: int) -> Array:
 
 
 def _label_columns(labels: list[dict[str, int | float | str]]) -> Any:
-    """Return the labels of all examples as an array of numbers, or as columns by name if there are words."""
+    """Return the labels of all examples as an array (n, k), or as a dictionary of columns if some labels are words."""
     if any(isinstance(value, str) for label in labels for value in label.values()):
         names = default_names(len(labels[0])) if next(iter(labels[0])).isdigit() else tuple(labels[0])
         keys = dict(zip(names, labels[0], strict=True))

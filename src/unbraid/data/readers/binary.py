@@ -15,8 +15,8 @@ import numpy as np
 from unbraid.data.files.convert import ByteArray
 from unbraid.data.readers.verify import Stream, convert_read_errors, expect, expect_end, read_exactly, read_rows
 
-IDX_BYTES = 0x08
-NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54
+IDX_BYTES = 0x08  # type code of uint8 arrays in idx files
+NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54  # magic numbers of uint8 and int32 arrays in files of small NORB
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def read_norb_blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:
 def _check_norb_header(path: Path, stream: Stream, magic: int, shape: tuple[int, ...]) -> None:
     """Check the header of a file of small NORB.
 
-    The header consists of little-endian 32-bit integers, which are the magic number, the number of dimensions, and the
+    The header consists of little-endian 32-bit integers: the magic number, the number of dimensions, and the
     dimensions. At least three dimensions are stored, even if the array has fewer.
     """
     expect(path, "magic number", f"0x{magic:08x}", f"0x{_read_word(stream, '<'):08x}")

@@ -80,7 +80,7 @@ def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteAr
 
 
 def _blocks_from_matrices(path: Path, objects: int, progress: Progress | None) -> Iterator[ByteArray]:
-    """Yield one block per elevation and azimuth.
+    """Yield one block of images per elevation and azimuth.
 
     A block contains one view of all cars, but a file contains all views of one car. All cars are therefore read into
     memory first (216 MB).
@@ -105,7 +105,7 @@ def _folder_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _archive_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of the .mat files in the folder cars. The archive also contains other images."""
+    """Yield the name and content of each .mat file in the folder cars. The other files of the archive are skipped."""
 
     def wanted(name: str) -> bool:
         inside = PurePosixPath(name)

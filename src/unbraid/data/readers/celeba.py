@@ -19,7 +19,7 @@ from unbraid.errors import UserError
 ROWS, ATTRIBUTES = 202_599, 40
 SOURCE_SIZE = (178, 218)
 BLOCK_ROWS = 256
-LABELS = {"-1": 0, "1": 1}
+LABELS = {"-1": 0, "1": 1}  # the label for each value in the file of attributes
 
 
 def celeba(
@@ -75,8 +75,8 @@ def read_celeba(
 def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str], Array]:
     """Read the file of attributes.
 
-    Its first line contains the number of pictures, and its second line the names of the 40 attributes. Then there is
-    one line per picture, which contains the name of its file and 40 values that are 1 or -1.
+    Its first line contains the number of pictures, and its second line the names of the 40 attributes. Each of the
+    other lines contains the file name of one picture and 40 values, each of which is 1 or -1.
 
     Returns:
         The names of the attributes, the names of the files, and the labels (0 or 1), int64 of shape (rows, 40).

@@ -71,8 +71,8 @@ def read_faust(
 ) -> Meshes:
     """Read the registrations of FAUST.
 
-    `files` contains the paths of tr_reg_000.ply to tr_reg_099.ply, or the path of a zip archive that contains these
-    files.
+    The values of `files` are the paths of tr_reg_000.ply to tr_reg_099.ply, or the path of one zip archive that
+    contains these files.
     """
     found: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = {}
     faces: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None

@@ -50,7 +50,7 @@ def read_array(path: Path, key: str, shape: tuple[int, ...], kinds: str) -> Arra
 def read_blocks(path: Path, key: str, shape: tuple[int, ...]) -> Iterator[ByteArray]:
     """Read a uint8 dataset of `shape`, and yield its rows in blocks.
 
-    A block consists of whole HDF5 chunks if they are not too large. No chunk is then decompressed twice.
+    If the HDF5 chunks are not too large, a block consists of whole chunks, so that no chunk is decompressed twice.
     """
     with open_hdf5(path) as file:
         found = find_dataset(path, file, key, shape, "u")

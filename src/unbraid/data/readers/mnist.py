@@ -40,8 +40,8 @@ def mnist(
         pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
             32x32 but not 28x28 images.
         part: "all", "train" or "test".
-        turn: Each image is rotated by a fixed random angle of up to this many degrees (see `unbraid.data.moving`).
-        shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
+        turn: Largest rotation in degrees. Each image is rotated by a fixed random angle (see `unbraid.data.moving`).
+        shift: Largest shift in percent of the side of the image. Each image is shifted by a fixed random amount.
 
     Returns:
         Images of shape (1, 28 + 2 pad, 28 + 2 pad) with one factor of ten classes. If `turn` or `shift` is not 0, the
@@ -74,8 +74,8 @@ def fashion_mnist(
         pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
             32x32 but not 28x28 images.
         part: "all", "train" or "test".
-        turn: Each image is rotated by a fixed random angle of up to this many degrees (see `unbraid.data.moving`).
-        shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
+        turn: Largest rotation in degrees. Each image is rotated by a fixed random angle (see `unbraid.data.moving`).
+        shift: Largest shift in percent of the side of the image. Each image is shifted by a fixed random amount.
 
     Returns:
         Images of shape (1, 28 + 2 pad, 28 + 2 pad) with one factor of ten classes. If `turn` or `shift` is not 0, the

@@ -20,8 +20,9 @@ NAMES = ("object_color", "object_shape", "object_size", "camera_height", "backgr
 FULL_GRID = (6, 6, 2, 3, 3, 40, 40)
 SMALL_GRID = (4, 4, 2, 3, 3, 40, 40)
 PIXELS = 64
-# The grids that the file of each dataset may have. The first one is the grid of the current file. For mpi3d_toy and
-# mpi3d_realistic, the files of the NeurIPS 2019 Disentanglement Challenge have a smaller grid.
+# The grids (numbers of values of the factors) that the file of each dataset may have. The first grid is that of the
+# file that is distributed now. For mpi3d_toy and mpi3d_realistic, the second grid is that of the file of the NeurIPS
+# 2019 Disentanglement Challenge.
 GRIDS = {
     "mpi3d_toy": (FULL_GRID, SMALL_GRID),
     "mpi3d_realistic": (FULL_GRID, SMALL_GRID),

@@ -105,8 +105,8 @@ def read_nvidia3d(
 
     Args:
         form: The files and the factors of the dataset.
-        files: Paths by file name: either one zip archive with pictures and labels, or the folder of pictures and the
-            file of labels.
+        files: A dictionary from names to paths. It contains either one zip archive with pictures and labels, or the
+            folder of pictures and the file of labels.
         sizes: The number of values of each factor. The default is `form.sizes`, as in the published files.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.

@@ -29,7 +29,7 @@ def file_opener(source: Path) -> Iterator[Opener]:
             of a folder are not searched.
 
     Raises:
-        UserError: If the archive is damaged, or, when the function is called, if there is no such file.
+        UserError: If the archive is damaged. The yielded function raises a UserError if it does not find the file.
     """
     if source.is_dir():
         yield lambda name: _open_in_folder(source, name)

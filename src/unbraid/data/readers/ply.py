@@ -27,7 +27,7 @@ MAX_ROWS = 1 << 24  # maximum number of rows of an element
 class Element:
     """A table in a PLY file, with its number of rows and the names and types of its columns.
 
-    A list property becomes four columns, which are the length of the list and three values.
+    A list property, such as the corners of a triangle, becomes four columns: the length of the list and three values.
     """
 
     name: str

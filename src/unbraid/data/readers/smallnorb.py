@@ -129,7 +129,7 @@ def _read_all_labels(files: Mapping[str, Path], rows: int, sizes: tuple[int, ...
 
 
 def _read_labels(files: Mapping[str, Path], part: str, rows: int, sizes: tuple[int, ...]) -> Array:
-    """Read the labels of one part. The columns are those of `NAMES`."""
+    """Read the labels of one part. There is one column for each name in `NAMES`, in the same order."""
     category = read_norb_integers(_find_file(files, part, "cat"), (rows,))
     instance, elevation, azimuth, lighting = read_norb_integers(_find_file(files, part, "info"), (rows, 4)).T
     path = _find_file(files, part, "info")

@@ -120,7 +120,7 @@ def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any
 def check_grid(path: Path, what: str, found: Array, values: Sequence[Array]) -> None:
     """Raise a UserError unless the labels `found` are all combinations of `values`, in the order of the grid.
 
-    In this order, the last factor varies fastest. Numbers may differ by up to 0.001.
+    In this order, the last factor varies fastest. Labels may differ from `values` by up to 0.001.
     """
     sizes = [len(column) for column in values]
     wrong = np.zeros(len(found), bool)

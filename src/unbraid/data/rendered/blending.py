@@ -1,4 +1,4 @@
-"""Blend ray-cast layers on a CPU, with functions that numba compiles.
+"""Blend ray-cast layers into images on a CPU, with functions that numba compiles.
 
 These functions make one pass over the pixels, whereas `Shapes3D._blend` makes about a dozen. Import this module only
 when images are blended, because importing numba takes time. The arithmetic is that of `raycast.blend_layers` and
@@ -54,7 +54,10 @@ class Blend(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], index: Tensor, *shared: Any) -> tuple[Tensor, int]:
-        """Treat the mapped axis of `index` as one more axis. All other arguments must not be mapped."""
+        """Move the mapped axis of `index` to the front, and blend all images in one call.
+
+        The other arguments must not be mapped.
+        """
         axis, *others = in_dims
         if axis is None or any(other is not None for other in others):
             raise NotImplementedError("Only the index of blended images can be mapped with vmap.")

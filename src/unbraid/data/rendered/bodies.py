@@ -23,8 +23,8 @@ from unbraid.data.rendered.body_model import (
 )
 from unbraid.errors import UserError
 
-# The phenotype of each subject, which consists of gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle,
-# weight, height and proportions (0 ideal). All values are from 0 to 1. Heavy bodies have little muscle here, because
+# The phenotype of each subject: gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle, weight, height
+# and proportions (0 ideal). All values are from 0 to 1. Heavy bodies have little muscle here, because
 # with average muscle, even weight 1 does not make a body heavy.
 ADULT_AGE = 2 / 3
 SUBJECTS = {
@@ -115,7 +115,7 @@ def bodies(
 
 
 def cache_key(*parts: object) -> str:
-    """Return a digest of `parts` and of the version of the data, 16 hexadecimal digits for use in a file name."""
+    """Return a digest of `parts` and of the version of the data. It has 16 hexadecimal digits and fits a file name."""
     return hashlib.sha256(repr((VERSION, COORDINATE_STEP, SHA256, *parts)).encode()).hexdigest()[:16]
 
 

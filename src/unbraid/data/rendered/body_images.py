@@ -26,8 +26,8 @@ ARMS = ((-180 / 8, -180 / 3.5), (-180 / 16, -180 / 3.5), (180 / 16, 180 / 3.5), 
 POSES: list[Pose] = [mirror_pose({"collar.L": (0, 0, collar), "arm.L": (0, 0, arm)}) for collar, arm in ARMS]
 FRAME_HEIGHT, FRAME_CENTRE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
 BODIES = math.prod(SIZES[:-1])
-# Digest of the 64 x 64 images of every 97th body, pose after pose. It is part of the names of cache files, like the
-# digest in `bodies`.
+# Digest of the 64 x 64 images of every 97th body: all of these bodies in the first pose, then in the second pose, and
+# so on. It is part of the names of cache files, for the same reason as the digest in `bodies`.
 SHA256 = "6ffcc21acff41da58597d533cfa2cbe29878fcb5141294aefb995a7acfdeb306"
 BODIES_AT_ONCE = 4  # number of bodies that are posed and drawn together
 
@@ -38,12 +38,12 @@ def body_images(
     """Render 10,000 grey images of people who differ in shape and in the position of their arms.
 
     This is an open substitute for the images of the VITAE paper (Detlefsen & Hauberg), which were made with the body
-    model SMPL. There are four poses. The arms point down or up, and are either close to the body or spread wide, with
-    the angles of table 2 of the paper. Bodies are drawn on black, from the front and without perspective. Pixels are
-    square, the frame is 2.75 m high, and the hips are always at the same point of the frame. Deviation from the paper:
-    shapes lie on a grid of gender, proportions, weight and height. In the paper, the shape parameters of SMPL are drawn
-    from a normal distribution. The package anny creates the bodies on first use, which takes some minutes. The images
-    are then cached on disk.
+    model SMPL. There are four poses. The arms point down or up, and are either close to the body or spread wide. The
+    angles are those of table 2 of the paper. Bodies are drawn on black, from the front and without perspective. Pixels
+    are square, the frame is 2.75 m high, and the hips are always at the same point of the frame. Deviation from the
+    paper: shapes lie on a grid of gender, proportions, weight and height. In the paper, the shape parameters of SMPL
+    are drawn from a normal distribution. The package anny creates the bodies on first use, which takes some minutes.
+    The images are then cached on disk.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement; Bregier et al. (2025), arXiv:2511.03589.
 
     Args:

@@ -18,7 +18,8 @@ from unbraid.errors import UserError
 PHENOTYPES = ("gender", "age", "muscle", "weight", "height", "proportions")
 VERSION = "0.6.2"  # required version of anny
 INSTALL_HINT = 'Run: pip install "unbraid[bodies]"'
-# Coordinates are rounded to multiples of this many metres, because the unrounded ones may differ between machines.
+# Coordinates are rounded to multiples of this length in metres, because unrounded coordinates may differ between
+# machines.
 COORDINATE_STEP = 2.0**-16
 
 # A joint is a chain of bones, over which its rotation is distributed equally.

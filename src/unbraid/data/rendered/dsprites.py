@@ -14,7 +14,7 @@ from unbraid.data.rendered.raster import Scene, render
 NAMES = ("shape", "scale", "orientation", "x", "y")
 SIZES = (3, 6, 40, 32, 32)
 ROWS = math.prod(SIZES)
-PERIODS = {"orientation": SIZES[2] - 1}  # the first and the last orientation are a full turn apart
+PERIODS = {"orientation": SIZES[2] - 1}  # the first and the last orientation look the same
 # Digest of the bits of all images, in order.
 SHA256 = "faaf9cf5fa6256819224cb831e7fe802f7e166a63fda58f12c5f1c6eec3f5ea0"
 FILE = f"dsprites-{SHA256[:16]}"

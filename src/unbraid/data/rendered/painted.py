@@ -24,7 +24,7 @@ from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
 IMAGES_AT_ONCE = 32  # number of images whose noise is drawn together on a CPU
-COLOURED, NOISY, NEGATIVE = range(3)  # the first two must be equal to those in accel/kernels/paint.py
+COLOURED, NOISY, NEGATIVE = range(3)  # COLOURED and NOISY must have the same values as in accel/kernels/paint.py
 PICTURE_SIZE = (350, 274)  # maximum rows and columns of a picture; larger pictures are reduced proportionally
 
 
@@ -45,7 +45,7 @@ class ExampleNoise:
 
 @dataclass
 class PartialNoise(Noise):
-    """The part of the noise of a training step that belongs to consecutive images of the batch, from `first` on."""
+    """The noise of consecutive images of a training batch. `first` is the position of the first image in the batch."""
 
     first: int = 0
 
@@ -68,8 +68,8 @@ class PaintedSprites(BinaryImages):
     """Sprites with random colours or backgrounds."""
 
     binary = False
-    # How sprites are painted. COLOURED: the sprite is multiplied by the backdrop. NOISY: the sprite is white on the
-    # backdrop. NEGATIVE: the sprite inverts the backdrop.
+    # How sprites are combined with the result of `backdrop`. COLOURED: the sprite is multiplied by the backdrop. NOISY:
+    # the sprite is white on the backdrop. NEGATIVE: the sprite inverts the backdrop.
     kind = COLOURED
 
     def __init__(self, sprites: BinaryImages, name: str) -> None:
@@ -160,7 +160,7 @@ def _draw_colours(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3
 
 
 class SpritesOnPicture(PaintedSprites):
-    """Random crops of a picture, whose colours are inverted where the sprite is."""
+    """Sprites on random crops of a picture. The colours of a crop are inverted where the sprite is."""
 
     kind = NEGATIVE
 
@@ -190,7 +190,7 @@ class SpritesOnPicture(PaintedSprites):
         row, column = self.corners(count, noise).unbind(1)
         crops = (
             self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)
-        )  # a view with one crop for each corner
+        )  # a view that contains the crop at every possible corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
         return background.add_(_draw_colours(noise, count) >> 1)
 
@@ -216,8 +216,8 @@ def pack_shifted_pictures(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3
 def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> ColouredSprites:
     """Render dSprites in random colours: 737,280 images 64x64x3, with each channel of a colour uniform on (0.5, 1).
 
-    In training, a run draws new colours in each step, which depend on its random seed and the step. In scoring and
-    in figures, an example always has the same colour.
+    In each training step, a run draws new colours. They depend on the random seed of the run and on the step. In
+    scoring and in figures, an example always has the same colour.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
@@ -233,8 +233,8 @@ def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None
 def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> SpritesOnNoise:
     """Render dSprites on noise: 737,280 images 64x64x3 of white sprites on uniform noise in every pixel and channel.
 
-    In training, a run draws new noise in each step, which depends on its random seed and the step. In scoring and
-    in figures, an example always has the same noise.
+    In each training step, a run draws new noise. It depends on the random seed of the run and on the step. In scoring
+    and in figures, an example always has the same noise.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
@@ -253,8 +253,8 @@ def scream_dsprites(
     """Render dSprites on a picture: 737,280 images 64x64x3 of tinted crops, with inverted colours where the sprite is.
 
     Locatello et al. used a photograph of Munch's painting The Scream. The default here is a computed picture in a
-    similar style (`swirl_picture`). In training, a run draws new crops in each step, which depend on its random seed
-    and the step. In scoring and in figures, an example always has the same crop.
+    similar style (`swirl_picture`). In each training step, a run draws new crops. They depend on the random seed of the
+    run and on the step. In scoring and in figures, an example always has the same crop.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:

@@ -195,10 +195,10 @@ def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[
 def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the light of the lamp, all other light, and the gloss at each point.
 
-    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal and l the direction to the lamp. s
-    is the axis of the lamp, which is the direction from the point (spot_x, spot_y) of the floor to the lamp. The other
-    light is ambient light and a headlight, which shines along the axis of the camera. Gloss is constant where the lamp
-    shines, with a smooth edge.
+    The lamp is a spotlight with brightness (n.l) (s.l)^spot_power. Here n is the normal, l is the direction to the
+    lamp, and s is the axis of the lamp: the direction from the point (spot_x, spot_y) of the floor to the lamp. The
+    other light is ambient light and a headlight, which shines along the axis of the camera. Gloss is constant where the
+    lamp shines, with a smooth edge.
     """
     position = _lamp_position(scene, point)
     axis = position - position.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
@@ -214,12 +214,12 @@ def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple
 def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     """Return the texture of floor and walls, by which their light is multiplied.
 
-    The texture consists of faint hexagons and one dark stroke in every square tile. A tile (u, v) is as wide as the
-    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. `shift` moves the texture
-    along y. `hexagons` is the contrast of the hexagons. On the floor, it decreases with the distance t, by the factor
-    exp(-(t / `fade`)^2). `blot` is the fraction by which the stroke is darker, (`blot_u`, `blot_v`) is its centre,
-    (`stroke_u`, `stroke_v`) is the vector from its start to its end, and `stroke_width` is half of its width. These
-    lengths are in units of tiles.
+    The texture consists of faint hexagons and one dark stroke in every square tile. The sides of a tile, along its axes
+    u and v, are as long as the walls are high. A tile is upright on the walls and rotated by a quarter turn on the
+    floor. `shift` moves the texture along y. `hexagons` is the contrast of the hexagons. On the floor, this contrast is
+    multiplied by exp(-(t / `fade`)^2), where t is the position along the ray. `blot` is the fraction by which the
+    stroke is darker, (`blot_u`, `blot_v`) is its centre, (`stroke_u`, `stroke_v`) is the vector from its start to its
+    end, and `stroke_width` is half of its width. The unit of the last three is the side of a tile.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift
@@ -298,7 +298,10 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"]:
-    """Return the matrix that downsamples `pixels` * `oversample` samples with the filter sinc(x) sinc(x / lobes)."""
+    """Return the matrix that downsamples `pixels` * `oversample` samples to `pixels` samples.
+
+    The filter is sinc(x) sinc(x / lobes).
+    """
     centre = torch.arange(pixels, dtype=torch.float64) + 0.5
     position = (torch.arange(pixels * oversample, dtype=torch.float64) + 0.5) / oversample
     x = position - centre[:, None]

@@ -93,12 +93,12 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
 
     The images are rendered by this package and differ slightly from those of the published file. Camera, room, light
     and texture were fitted to 50 images of that file. These images have no labels. Each of them was compared with
-    the rendered image of the same three hues whose scale, shape and orientation give the smallest error. The outermost
-    pixels were left out. On a scale from 0 to 255, the mean absolute error of an image is 1.24 on average over the 50
-    images, and 2.12 at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960
-    (published file: 0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648
-    (published file: 0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if
-    the solid is round. The layers from which images are blended take 39 MB.
+    the rendered images of the same three hues, and the one with the smallest error was chosen. The outermost pixels
+    were left out. On a scale from 0 to 255, the mean absolute error of an image is 1.24 on average over the 50 images,
+    and 2.12 at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published
+    file: 0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published
+    file: 0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if the solid
+    is round. The layers from which images are blended take 39 MB.
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 
     Args:
@@ -130,7 +130,7 @@ def camera_angles() -> Float[Tensor, " b"]:
 
 
 def layer_table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
-    """Render the layers of all views, as integers in units of 1/UNITS_PER_LEVEL level.
+    """Render the layers of all views, as integers. One level of brightness is `UNITS_PER_LEVEL` units.
 
     A view is a combination of scale, shape and orientation. For a coloured surface, the stored number is the brightness
     for a colour value of one fifth, and is multiplied by the colour in fifths (see `hue_colours`). The table is always

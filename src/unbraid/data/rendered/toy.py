@@ -21,7 +21,7 @@ class Toy(FactorData):
     """Vectors that are a fixed nonlinear function of four factors."""
 
     def codes(self, index: IndexLike) -> Float[Tensor, "n k"]:
-        """Return the standardised factors of examples, which are ideal codes of the vectors.
+        """Return the standardised factors of examples. They are ideal codes of the vectors.
 
         Each factor has mean 0 and variance 1 over the dataset.
 

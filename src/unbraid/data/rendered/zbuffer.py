@@ -10,7 +10,7 @@ from torch import Tensor
 
 UNIT = 256  # fixed-point units per subpixel; the centre of a subpixel is at UNIT / 2
 FAR = 1 << 62  # initial value of the z-buffer (256 * depth + shade): a depth behind every surface, and shade 0
-LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is mostly behind the viewer, to the left and above
+LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is behind the viewer, to the left and above
 AMBIENT_FRACTION = 0.2
 
 
@@ -51,11 +51,11 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
     r"""Draw each mesh in grey on black.
 
     Each subpixel shows the face that is nearest to the viewer at the centre of the subpixel. The shade of a vertex is
-    :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean of the normals of its faces, weighted by area, l
-    the direction to the lamp, and a the fraction of ambient light. Within a face the shade is linear. The vertices of a
-    face are in counter-clockwise order when it is seen from outside. Faces that face away from the viewer are not
-    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. Depths are compared as
-    integers, so the order of the faces does not matter.
+    :math:`255\,(a + (1 - a) \max(0, n \cdot l))`. Here n is the unit vector in the direction of the mean normal of the
+    faces at the vertex, weighted by area. l is the direction to the lamp, and a is the fraction of ambient light.
+    Within a face the shade is linear. The vertices of a face must be in counter-clockwise order, seen from outside.
+    Faces that face away from the viewer are not drawn, and everything outside the frame is cut off. Vertices are
+    rounded to 1/256 subpixel. Depths are compared as integers, so the order of the faces does not matter.
 
     Args:
         vertices: Vertices (b, v, 3) of the meshes, in metres.
@@ -86,9 +86,9 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
 
 
 def _normals(triangles: Tensor) -> Tensor:
-    """Return the normals (3, b, m) of faces, whose lengths are twice the areas of the faces.
+    """Return the normals (3, b, m) of faces. The length of a normal is twice the area of its face.
 
-    y points up. z > 0 if the face is turned towards the viewer.
+    y points up, and z is positive if the face is turned towards the viewer.
     """
     a, b, c = triangles
     (x, y, z), (u, v, w) = b - a, c - a
