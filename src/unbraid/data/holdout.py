@@ -217,7 +217,7 @@ class SideView(FactorData):
 
     @property
     def fingerprint(self) -> str | None:
-        """A digest of the content of the whole dataset, or None if its name already identifies it."""
+        """A digest of the content of the whole dataset, or None if the name of the dataset identifies its content."""
         fingerprint: str | None = getattr(self.base, "fingerprint", None)
         return fingerprint
 

@@ -190,9 +190,9 @@ def appearance_table(
         trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
-        One row per setting, with the keys `data`, `method`, `label` and `runs` (the number of runs), and one key per
-        score. A score is a list with one value per seed. Examples of its key are `bounds.elbo`, `bounds.iwae`,
-        `separation.score` and `separation.FACTOR.appearance`.
+        One row per setting, with the keys `data`, `method`, `label` (the method with its hyperparameters) and `runs`
+        (the number of runs), and one key per score. A score is a list with one value per seed. Examples of its key are
+        `bounds.elbo`, `bounds.iwae`, `separation.score` and `separation.FACTOR.appearance`.
 
     Raises:
         UserError: If no run in the folder is fully trained.

@@ -62,7 +62,7 @@ def stacks_of(task: StudyStack) -> list[list[PlannedRun]]:
 
 
 def start_stacks(task: StudyStack) -> list[ActiveStack]:
-    """Load the stacks of a task. If a task on a GPU has several stacks, each has its own CUDA stream."""
+    """Load the stacks of a task for training. On a GPU, each of several stacks has its own CUDA stream."""
     stacks = stacks_of(task)
     streams = range(len(stacks)) if len(stacks) > 1 and task.data.device.type == "cuda" else [None] * len(stacks)
     return [

@@ -61,7 +61,7 @@ def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
 
 @dataclass(frozen=True)
 class GroupScoring:
-    """Computes metrics of groups of runs.
+    """Computes metrics of groups of runs that differ in the seed only.
 
     Attributes:
         out: The folder of the runs.

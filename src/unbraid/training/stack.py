@@ -359,7 +359,10 @@ class Stack:
             self.last = values.clone(memory_format=torch.contiguous_format)
 
     def _record_terms_in_kernels(self, values: Tensor, grads: list[Tensor]) -> None:
-        """Do the same as `_record_terms` with GPU kernels, from the gradients of all parameters or their factors."""
+        """Do the same as `_record_terms` with GPU kernels.
+
+        `grads` contains the gradients of the parameters. A gradient that is not stored is replaced by its factors.
+        """
         from unbraid.accel.kernels.record import block_sums, record
 
         self._allocate_terms(values)
