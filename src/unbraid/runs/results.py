@@ -236,7 +236,7 @@ def load_results(folder: str | Path) -> Any:
             same table.
 
     Returns:
-        The table. The columns are described at the top of this module.
+        The table. The module `unbraid.runs.results` describes its columns.
 
     Raises:
         UserError: If there is no table, or if it cannot be read.

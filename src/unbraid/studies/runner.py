@@ -53,8 +53,8 @@ def study(
     """Train and score all runs of a study and write its results table.
 
     The same call resumes a study that was interrupted, and does not repeat finished runs. Several processes or machines
-    can work in the same output folder, each on different runs. All runs are checked before the first is trained. Runs
-    whose dataset cannot be loaded, or that cannot be trained on it, are left out with a warning.
+    can work in the same output folder, each on different runs. All runs are checked before the first is trained. A
+    run is left out with a warning if its dataset cannot be loaded, or if it cannot be trained on this dataset.
 
     Args:
         source: The name of a study in `unbraid.studies.STUDIES`, the path of a study file (.py, .toml or .json), or a

@@ -213,7 +213,8 @@ class Stack:
     ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Any]]]:
         """Do the same as `_gradients_vmapped`, but do not compute the weight gradients of `networks`.
 
-        The third result has, for each of these networks, the two factors of the weight gradient of each layer.
+        The third result has, for each of these networks, the two factors of the weight gradient of each layer. A
+        network that is used several times in a step is an exception (see `postponed_joins`).
         """
         if self.looped:
             return *self._differentiate_looped(step), {}
