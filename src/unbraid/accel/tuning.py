@@ -116,7 +116,8 @@ def tune(search: Search, report: ProgressCallback = ignore_progress) -> tuple[li
         report: Function that is called with the number of candidates that have been timed (see `work`).
 
     Returns:
-        What was found, and how many layers and numbers of runs are left because of the time limit.
+        What was found, and how many combinations of a layer and a number of runs still have no result. The reasons are
+        the time limit, or settings or runs that do not fit on the GPU.
 
     Raises:
         UserError: If there is no GPU on which the kernels run.

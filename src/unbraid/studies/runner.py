@@ -158,8 +158,8 @@ def plan_study(
 ) -> list[Estimate]:
     """Estimate the stacks, memory and training time of a study.
 
-    For each combination of dataset, method and number of steps, one stack is trained for two seconds. Nothing is
-    written. The arguments are those of `study`.
+    For each combination of dataset, method and number of steps, one stack is trained for two seconds. On a GPU, small
+    stacks that train at the same time are measured together. Nothing is written. The arguments are those of `study`.
 
     Returns:
         One estimate for each combination of dataset, method and number of steps.

@@ -115,7 +115,7 @@ class FusedCritic(Fused):
 
 
 def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, names: Sequence[str]) -> VAENet:
-    """Replace the child modules of a network that are named in `names` and for which kernels exist. Return it."""
+    """Replace the children of a network that are named in `names` and have kernels, and return the network."""
     for name, child in [(name, child) for name, child in net.named_children() if name in names]:
         fused = _build_fused(name, child, shape, likelihood)
         if fused is not None:
