@@ -1,9 +1,9 @@
 """The search for launch settings on the GPU of this machine, which `unbraid tune` performs.
 
 For each layer, all candidates are compiled in parallel processes and then timed for several numbers of runs. The
-fastest candidates are timed a second time, together with the settings of the package. A candidate replaces the settings
-of the package only if it is clearly faster. What was found is stored after each layer and number of runs, so a search
-can be interrupted and continued.
+fastest candidates are timed a second time, together with the settings of the package, which are the tables in
+`unbraid.accel.kernels.tuned`. A candidate replaces the settings of the package only if it is clearly faster. What was
+found is stored after each layer and number of runs, so a search can be interrupted and continued.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Estimate:
 
 
 def stacks_of(task: StudyStack) -> list[list[PlannedRun]]:
-    """Return the runs of each stack of a task."""
+    """Return the runs of each stack of a task. A task is a stack, or on a GPU several small stacks."""
     return group_by_stack_key(task.runs, lambda run: run.spec)
 
 
