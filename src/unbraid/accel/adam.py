@@ -49,7 +49,7 @@ def decay_weights(row: Float[Tensor, "r p"], learning_rate: Float[Tensor, "r 1"]
 def clip_gradients(grads: Sequence[Float[Tensor, "r _"]], limit: float) -> None:
     """Scale the gradient of each run in place so that its Euclidean norm is at most `limit`.
 
-    As in `torch.nn.utils.clip_grad_norm_`, 1e-6 is added to the norm, so that a zero gradient is not divided by 0.
+    As in `torch.nn.utils.clip_grad_norm_`, 1e-6 is added to the norm, which avoids a division by 0.
 
     Args:
         grads: Tensors that together contain the gradient of each run.

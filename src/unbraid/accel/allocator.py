@@ -33,7 +33,7 @@ def _glibc() -> Any:
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let the allocator keep freed memory for later steps, from now on. Return whether it can be told to do so.
+    """Let the allocator keep freed memory for later steps, from now on. Return whether the allocator supports this.
 
     Memory that is kept can be used by all code of the process. `release_freed_memory` returns it to the system.
     """

@@ -30,7 +30,7 @@ def supports_kernels(device: torch.device) -> bool:
 
 @functools.cache
 def cuda_stream(device: torch.device, index: int = 0) -> torch.cuda.Stream:
-    """Return the CUDA stream with this index. Each stream is created once, because libraries keep a workspace for it.
+    """Return the CUDA stream with this index. A stream is created once, because libraries keep a workspace per stream.
 
     A graph uses the workspace of the stream on which it was captured. Graphs that run at the same time must therefore
     be captured on streams with different indices.

@@ -1,4 +1,4 @@
-"""The kernels of layers, as training calls them.
+"""The functions with which training launches the kernels of layers.
 
 If a kernel needs more shared memory than the GPU has, it is launched with smaller settings (see `fit_shared_memory`).
 """

@@ -45,7 +45,7 @@ KERNELS = tuple(dict.fromkeys(key[0] for key in KEYS))
 
 
 def nearest_size(runs: int, sizes: Iterable[int]) -> int:
-    """Return the size whose ratio to a number of runs is closest to 1. Of two such sizes, the smaller one is returned.
+    """Return the number in `sizes` whose ratio to `runs` is closest to 1. If two are equally close, return the smaller.
 
     >>> [nearest_size(runs, RUNS) for runs in (1, 2, 3, 8, 25, 26, 50, 51, 300)]
     [1, 1, 4, 4, 16, 40, 40, 64, 256]

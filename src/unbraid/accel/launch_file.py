@@ -53,7 +53,7 @@ class Environment:
 
     @property
     def file(self) -> Path:
-        """The file of this environment."""
+        """The path of the file with the launch settings for this environment."""
         digest = hashlib.sha256(json.dumps(dataclasses.asdict(self)).encode()).hexdigest()
         return launch_folder() / f"{self.file_start}{digest[:12]}.json"
 
@@ -67,7 +67,7 @@ class Found:
         c: For a convolution, the channels of the larger of its two images. For a dense layer, the number of inputs.
         m: For a convolution, the channels of the smaller image. For a dense layer, the number of outputs.
         runs: The number of runs.
-        settings: The fastest settings, or None if those of the package are as fast.
+        settings: The fastest settings, or None if they are not clearly faster than those of the package.
         microseconds: The time of one call with these settings.
         package_microseconds: The time with the settings of the package, or None if the GPU cannot run them.
     """
@@ -123,7 +123,7 @@ def current_environment(device: int | None = None) -> Environment | None:
     """Return the environment of a GPU, or of the interpreter of Triton. Return None without a GPU or without Triton.
 
     Args:
-        device: The index of the GPU. By default it is the current one.
+        device: The index of the GPU. The default is the current GPU.
     """
     import torch
 
@@ -151,7 +151,9 @@ def kernel_digest() -> str:
 
 
 def read_launch_file(environment: Environment) -> LaunchFile | None:
-    """Read the file of an environment. Return None if there is none, and warn if there is one for other versions.
+    """Read the file of an environment, or return None if it does not exist.
+
+    If it does not exist but the GPU has a file for other versions, there is a warning.
 
     Raises:
         UserError: If the file is damaged.
@@ -173,7 +175,7 @@ def stale_files(environment: Environment) -> list[Path]:
 
 
 def files_of_gpu(environment: Environment) -> list[Path]:
-    """Return all files of a GPU, of this version and of others."""
+    """Return the files of a GPU for all versions of PyTorch, Triton and the kernels."""
     return sorted(launch_folder().glob(f"{environment.file_start}*.json"))
 
 
@@ -185,7 +187,7 @@ def write_launch_file(content: LaunchFile) -> None:
 
 
 def delete_launch_files(environment: Environment) -> list[Path]:
-    """Delete all files of a GPU, also damaged ones and those of other versions, and return their paths."""
+    """Delete all files of a GPU, including damaged files and files for other versions, and return their paths."""
     files = files_of_gpu(environment)
     for file in files:
         file.unlink(missing_ok=True)

@@ -56,9 +56,9 @@ def add_shifted(target: Tensor, source: Tensor, shift: int, axis: int) -> None:
 def transpose_to_image(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Compute a transposed convolution of kernel size 4 with few output channels as one matrix product.
 
-    The product gives 16 planes, one for each position in the kernel. An output pixel is the sum of four of them: output
-    row 2i adds kernel row 1 of input row i and kernel row 3 of input row i - 1, output row 2i + 1 adds kernel row 2 of
-    input row i and kernel row 0 of input row i + 1, and the same holds for columns.
+    The product gives 16 planes, one for each position in the kernel. An output pixel is the sum of four of them. Output
+    row 2i is the sum of input row i with kernel row 1 and of input row i - 1 with kernel row 3. Output row 2i + 1 is
+    the sum of input row i with kernel row 2 and of input row i + 1 with kernel row 0. The same holds for columns.
     """
     b, c_in, h, w = x.shape
     taps = weight.permute(2, 3, 1, 0).reshape(-1, c_in)

@@ -20,7 +20,7 @@ def fastest_precision(device: str | torch.device) -> Precision:
     """Return "bf16" if the processor multiplies bfloat16 natively, and "fp32" otherwise.
 
     Only products use this precision. Parameters and sums stay in float32. `benchmarks/bench_precision.py` compares the
-    scores of runs that were trained in bf16 and in fp32. It found no difference that chance could not explain.
+    scores of runs that were trained in bf16 and in fp32. All differences that it found can be explained by chance.
     """
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"

@@ -1,9 +1,9 @@
 """The search for launch settings on the GPU of this machine, which `unbraid tune` performs.
 
 For each layer, all candidates are compiled in parallel processes and then timed for several numbers of runs. The
-fastest candidates are timed a second time, together with the settings of the package. A candidate replaces the settings
-of the package only if it is clearly faster. What was found is stored after each layer and number of runs, so a search
-can be interrupted and continued.
+fastest candidates are timed a second time, together with the settings of the package, which are the tables in
+`unbraid.accel.kernels.tuned`. A candidate replaces the settings of the package only if it is clearly faster. What was
+found is stored after each layer and number of runs, so a search can be interrupted and continued.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def tune(search: Search, report: ProgressCallback = ignore_progress) -> tuple[li
         report: Function that is called with the number of candidates that have been timed (see `work`).
 
     Returns:
-        What was found, and how many layers and numbers of runs are left because of the time limit.
+        What was found, and how many combinations of a layer and a number of runs still have no result. The reasons are
+        the time limit, or settings or runs that do not fit on the GPU.
 
     Raises:
         UserError: If there is no GPU on which the kernels run.
@@ -151,7 +152,7 @@ def only_search(environment: Environment) -> Iterator[None]:
 
 
 def work(search: Search) -> int:
-    """Return how many candidates have to be timed."""
+    """Return how many candidates have to be timed, summed over all layers and numbers of runs."""
     environment = gpu_environment()
     stored = read_launch_file(environment) or LaunchFile(environment)
     missing = search.missing(stored)
@@ -159,7 +160,7 @@ def work(search: Search) -> int:
 
 
 def best_settings(key: Key, runs: int, search: Search) -> Found | None:
-    """Return the fastest settings of a layer.
+    """Return the fastest settings of a layer for a number of runs.
 
     Return None if no settings run on this GPU, or if the runs do not fit into the memory of the GPU.
     """
@@ -219,7 +220,7 @@ def is_launch_failure(error: Exception) -> bool:
 
 
 def microseconds_on_gpu(job: Callable[[], object]) -> float:
-    """Return the median time of a call, in replays of a CUDA graph of several calls."""
+    """Return the time of a call in microseconds: the median over replays of a CUDA graph that has several calls."""
     job()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -238,7 +239,7 @@ def microseconds_on_gpu(job: Callable[[], object]) -> float:
 
 
 def microseconds_on_cpu(job: Callable[[], object]) -> float:
-    """Return the time of a call in the interpreter of Triton."""
+    """Return the time of a call in the interpreter of Triton, in microseconds."""
     started = time.perf_counter()
     job()
     return (time.perf_counter() - started) * 1e6
@@ -267,7 +268,7 @@ def compiler(device: torch.device) -> Iterator[CompileAll]:
 
 
 def compile_part(search: Search, launches: list[Launch]) -> None:
-    """Launch one layer of one run once with each of the settings, so that all of them are compiled."""
+    """Launch the kernel of one layer, for a single run, once with each of the settings. This compiles the kernel."""
     from unbraid.accel.tuning_jobs import Workload
 
     (key,) = search.keys

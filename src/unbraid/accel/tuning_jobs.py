@@ -30,7 +30,7 @@ SMALL_SIDES = {
     (32, 32): 16,
     (32, 64): 8,
     (64, 64): 4,
-}  # the side of the smaller image, by the channels
+}  # the side of the small image, by the channels of the large and the small image
 
 
 @dataclass(frozen=True)

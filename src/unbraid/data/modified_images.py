@@ -32,7 +32,7 @@ PART_BYTES, PARTS = 1 << 16, 64  # size and number of the parts of a file from w
 
 
 class ModifiedImages(ChangedImages):
-    """The factors of a base dataset with the images of a file.
+    """A dataset with the factors of a base dataset and the images of a file.
 
     Attributes:
         images_table: Images, uint8 of shape (n, c, h, w), possibly in a memory-mapped file.
@@ -64,8 +64,8 @@ def read_modified_images(data: FactorData, file: str | Path, root: str | Path | 
     """Replace the images of dSprites or Shapes3D by those of a file in the layout of the original file.
 
     The file has the arrays of the published file of the dataset: imgs, latents_classes and latents_values for dSprites,
-    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. The labels must be
-    those of the full grid of factors.
+    or images and labels for Shapes3D. Images are uint8 with pixels from 0 to 255. The labels must be those
+    of the grid of factor values.
 
     Args:
         data: dSprites or Shapes3D.

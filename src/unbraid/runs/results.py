@@ -72,7 +72,7 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any], study_protoco
 
 
 def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda record: True) -> Row:
-    """Return the scores in the folder of a run by column name. Later records replace earlier ones of the same name.
+    """Return the scores in the folder of a run by column name. Later records replace earlier ones.
 
     If a metric was computed on the data of the run, scores on other data are left out.
 
@@ -89,9 +89,9 @@ def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda reco
 
 
 def _has_draws(protocol: Protocol | None, record: Record) -> bool:
-    """Return whether the samples of a score were drawn as the protocol says. For a score without samples, return True.
+    """Return whether the samples of a score were drawn as the protocol says.
 
-    If there is no protocol, return True.
+    If the protocol is None, or if the score was computed without samples, return True.
     """
     if protocol is None or "rows" not in record:
         return True
@@ -236,7 +236,7 @@ def load_results(folder: str | Path) -> Any:
             same table.
 
     Returns:
-        The table. The columns are described at the top of this module.
+        The table. The module `unbraid.runs.results` describes its columns.
 
     Raises:
         UserError: If there is no table, or if it cannot be read.

@@ -42,7 +42,7 @@ def updated_results(runs: Iterable[Run]) -> Iterator[None]:
 
 
 def _table_folders(paths: Sequence[Path]) -> dict[Path, None]:
-    """Return the folders whose tables contain these runs: the folder of all runs, and the folder of each run itself."""
+    """Return the folders whose tables contain these runs: the parent folder of each run, and the run's own folder."""
     return dict.fromkeys(folder for path in paths for folder in (path.parent, path))
 
 

@@ -225,9 +225,10 @@ def compare(
     """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the mean of every metric that all scored runs of both folders have. Two runs of different
-    folders are partners if they have the same seed and agree in all settings that vary within a folder. The test is
-    paired if there are at least six pairs of partners, and if more than half of the runs of each folder have a partner.
+    compares the means of the two folders, for every metric that all scored runs of both folders have. Two runs of
+    different folders are partners if they have the same seed and agree in all settings that vary within a folder. The
+    test is paired if there are at least six pairs of partners, and if more than half of the runs of each folder have a
+    partner.
 
     Args:
         *folders: Two or more sides. Each is one of the following, or a list of them: a folder of runs, possibly with
@@ -242,10 +243,10 @@ def compare(
             scores (see `load_runs`).
         only: Which runs to compare, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
             all.
-        paired: Whether tests are paired. By default they are if there are enough partners, as described above.
+        paired: Whether tests are paired. By default they are paired if there are enough partners, as described above.
         between: A setting such as "method" or "beta", or several, as a list or separated by commas. The runs of all
-            folders are then divided by their values of these settings, and each value is one side. One folder is
-            enough.
+            folders are then divided by their values of these settings, and each combination of values is one side.
+            In this case, one folder is enough.
 
     Returns:
         The comparison. Notebooks and `print` show it as tables. `rows()` returns the scores of each side with 95%

@@ -114,10 +114,10 @@ def evaluate_run(run: Run, learn: FactorData, test: FactorData, settings: Appear
 
     Returns:
         A dictionary with up to three entries. "bounds" contains the likelihood bounds and the number of parameters.
-        "separation" contains how well each group of latents predicts each factor. It is present if the data have
-        factors of both appearance and perspective. "upright" contains the accuracy with which decoded appearances
-        predict the first factor of appearance (see `appearance_accuracy`). It is present if the dataset has a test part
-        and factors of appearance.
+        "separation" contains the separation score, and how well the appearance latents, the perspective latents and all
+        latents predict each factor. It is present if the data have factors of both appearance and perspective.
+        "upright" contains the accuracy with which decoded appearances predict the first factor of appearance (see
+        `appearance_accuracy`). It is present if the dataset has a test part and factors of appearance.
     """
     rows = settings.choose_rows(test)
     bounds = likelihood_bounds(run, test, index=rows, samples=settings.samples, seed=settings.seed, quiet=True)
@@ -190,9 +190,9 @@ def appearance_table(
         trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
-        One row per setting, with the keys `data`, `method`, `label` and `runs` (the number of runs), and one key per
-        score. A score is a list with one value per seed. Examples of its key are `bounds.elbo`, `bounds.iwae`,
-        `separation.score` and `separation.FACTOR.appearance`.
+        One row per setting, with the keys `data`, `method`, `label` (the method with its hyperparameters) and `runs`
+        (the number of runs), and one key per score. A score is a list with one value per seed. Examples of its key are
+        `bounds.elbo`, `bounds.iwae`, `separation.score` and `separation.FACTOR.appearance`.
 
     Raises:
         UserError: If no run in the folder is fully trained.

@@ -33,7 +33,7 @@ def dubois2019() -> Iterator[PlannedRun]:
     that rises from 0 to 1 over the first 10,000 steps. The annealed VAE has gamma 100, a capacity of 25 nats that is
     reached after 100,000 steps, and the learning rate 1e-3. FactorVAE has gamma 6.4 and the learning rate 1e-4.
 
-    Deviations: The published table has one run per method. FactorVAE shuffles the latents of the batch that it
+    Deviations: The published table has one run per method. Here FactorVAE shuffles the latents of the batch that it
     reconstructs, whereas the authors' code draws 128 examples, reconstructs one half of them and shuffles the latents
     of the other half. The weight of the total correlation of FactorVAE is constant, whereas the authors' code raises it
     over the first 10,000 steps. dSprites is the dataset that unbraid renders, not the published file.

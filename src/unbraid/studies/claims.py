@@ -58,7 +58,7 @@ def roth2023() -> Iterator[PlannedRun]:
 
     In training, x and y are correlated with the spread 0.1 (the smaller the spread, the stronger the correlation).
     Metrics draw from the whole grid, where the factors are independent. Beta-VAE and beta-TCVAE have beta 2, 4 and 8.
-    HFS has beta 4, and 10, 100 and 1,000 as gamma, the weight of the distance from a factorised support. Each run has
+    HFS has beta 4. Its gamma, the weight of the distance from a factorised support, is 10, 100 or 1,000. Each run has
     10 latents and 300,000 steps with batches of 64, at learning rate 1e-4.
 
     Deviations: The paper trains on eleven correlations of one or more pairs of factors and sweeps more strengths. It

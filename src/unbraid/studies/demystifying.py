@@ -28,8 +28,8 @@ def search_settings(beta: float, beta_tc: float, gamma: float, latents: int) -> 
 
     Args:
         beta: The primary beta of the beta-VAE, from table 1 of the paper's supplement.
-        beta_tc: The primary beta of the beta-TCVAE.
-        gamma: The primary gamma of FactorVAE.
+        beta_tc: The primary beta of the beta-TCVAE, from the same table.
+        gamma: The primary gamma of FactorVAE, from the same table.
         latents: The number of latents, which is also the number of subspaces of PMP.
     """
 
@@ -56,8 +56,8 @@ def demystifying2021() -> Iterator[PlannedRun]:
     There are as many latents as factors, 5 and 6. The strength of the noise, 0.1 and 0.175, equals that of the
     modification. PCL and AE are also methods of the paper. Where the paper gives no value, we chose 300,000 steps with
     batches of 64 at learning rate 1e-4, the networks of `locatello2019`, each method's defaults for other settings, and
-    for PCL the pairs of SlowVAE. We added Ada-GVAE with beta 1, and PMP with one subspace per factor and a learning
-    rate of 5e-4.
+    for PCL the pairs of SlowVAE. We added Ada-GVAE with the primary strength beta 1, and PMP with one subspace per
+    factor and a learning rate of 5e-4.
 
     Deviations: dSprites and Shapes3D are the datasets that unbraid renders, not the published files. The modification
     is that of `unbraid data modify`, which must be run first and must write its default file. The weakly supervised GAN

@@ -57,12 +57,12 @@ class Estimate:
 
 
 def stacks_of(task: StudyStack) -> list[list[PlannedRun]]:
-    """Return the runs of each stack of a task."""
+    """Return the runs of each stack of a task. A task is a stack, or on a GPU several small stacks."""
     return group_by_stack_key(task.runs, lambda run: run.spec)
 
 
 def start_stacks(task: StudyStack) -> list[ActiveStack]:
-    """Load the stacks of a task. If a task on a GPU has several stacks, each has its own CUDA stream."""
+    """Load the stacks of a task for training. On a GPU, each of several stacks has its own CUDA stream."""
     stacks = stacks_of(task)
     streams = range(len(stacks)) if len(stacks) > 1 and task.data.device.type == "cuda" else [None] * len(stacks)
     return [

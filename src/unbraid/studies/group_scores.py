@@ -61,7 +61,7 @@ def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
 
 @dataclass(frozen=True)
 class GroupScoring:
-    """Computes metrics of groups of runs.
+    """Computes metrics of groups of runs that differ in the seed only.
 
     Attributes:
         out: The folder of the runs.
@@ -76,9 +76,10 @@ class GroupScoring:
     device: str = "cpu"
 
     def score(self, ids: Iterable[str], quiet: bool = True) -> None:
-        """Compute the missing scores of all groups that contain a run in `ids`, and write them group by group.
+        """Compute the scores of each group that contains a run in `ids` and lacks a score, and write them.
 
-        The UDR of a group is computed again if runs with new seeds have been added. Other scores are computed once.
+        If one score of a group is missing, all scores of the group are computed again. If runs with new seeds have been
+        added to a group, the UDR of its runs counts as missing, because it depends on all runs of the group.
         """
         groups = list(seed_groups(self.out, ids)) if self.names else []
         with progress("comparing seeds", len(groups), quiet) as report_progress:
@@ -98,7 +99,7 @@ class GroupScoring:
             )
 
     def score_group(self, group: Sequence[RunFolder], data: FactorData, index: Tensor) -> None:
-        """Compute the missing scores of one group. A lock ensures that only one process does so at a time."""
+        """Compute the scores of one group if any is missing. A lock lets only one process at a time do so."""
         name = hashlib.sha256(group[0].spec.settings_key().encode()).hexdigest()[:16]
         make_folder(self.out / ".claims")
         with lock(self.out / ".claims" / f"close-{name}.lock"):

@@ -33,7 +33,10 @@ class StudyProgress:
     steps_done: int = 0
 
     def update(self, done: float, note: str = "") -> None:
-        """Show the total number of steps, and a note. `done` is the number of steps of the current stack's runs."""
+        """Show the total number of steps, and a note.
+
+        `done` is the number of steps that the runs of the current stack have taken, summed over these runs.
+        """
         self.report(self.steps_done + done, ", ".join([f"{self.runs_done} of {self.runs} runs done", note]))
 
     def finish_stack(self, stack: StudyStack) -> None:

@@ -61,7 +61,7 @@ class PlannedRun:
 
 
 def runs_by_dataset(planned: Iterable[PlannedRun]) -> Iterator[tuple[str, Iterator[PlannedRun]]]:
-    """Sort runs by their index in the study, and yield the name of each dataset with its consecutive runs."""
+    """Sort runs by their index in the study, and yield consecutive runs of the same dataset with the dataset's name."""
     return groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data)
 
 

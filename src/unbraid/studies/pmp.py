@@ -48,7 +48,7 @@ def steps_of_epochs(epochs: int, examples: int, per_step: int) -> int:
 
 
 def pmp_settings(data: str) -> list[Setting]:
-    """Return the settings of Ada-GVAE, of PMP, and of PMP without one of its terms, for a dataset in `EXAMPLES`."""
+    """Return the settings of Ada-GVAE, of PMP, and of PMP without each of its terms, for a dataset in `EXAMPLES`."""
     steps = steps_of_epochs(EPOCHS, EXAMPLES[data], PAIRS)
     likelihood = "bernoulli" if data == "dsprites" else "gaussian"
     spec: dict[str, Any] = {"net": "fumero", "likelihood": likelihood, "steps": steps, "batch": 2 * PAIRS}
@@ -56,7 +56,7 @@ def pmp_settings(data: str) -> list[Setting]:
 
 
 def with_ablations(method: PMP, spec: dict[str, Any]) -> list[Setting]:
-    """Return the settings of PMP, and of PMP without one of its terms, with the given fields of `RunSpec`."""
+    """Return the settings of PMP, and of PMP without each of its terms, with the given fields of `RunSpec`."""
     ablations: dict[str, dict[str, Any]] = {"": {}} | {f"without {term}": {term: 0.0} for term in TERMS}
     methods = {variant: replace(method, **weight) for variant, weight in ablations.items()}
     return [Setting(one, one.strength, 0, spec, variant) for variant, one in methods.items()]

@@ -12,7 +12,7 @@ LATENTS = 12  # twice as many as Shapes3D has factors
 SEEDS = 5
 QLAE_STEPS, TRIPOD_STEPS = 200_000, 250_000
 WEIGHT_DECAY = 0.1
-TRIPOD_WEIGHT = 1e-2  # the default weight of its Hessian penalty
+TRIPOD_WEIGHT = 1e-2  # the default weight of the Hessian penalty of Tripod
 BETA = 3.0  # of beta-VAE and beta-TCVAE, in the authors' code for Shapes3D
 
 

@@ -90,7 +90,10 @@ def unfinished_runs(stack: StudyStack, settings: StudySettings) -> list[PlannedR
 
 
 def has_all_scores(run: RunFolder, settings: StudySettings, table: ExampleTable) -> bool:
-    """Return whether a run has all requested scores. If `settings.metrics` is None, one stored score is enough."""
+    """Return whether a run has all requested scores. If no scores are requested, return True.
+
+    If `settings.metrics` is None, one stored score is enough.
+    """
     records = read_scores(run.path)
     if not settings.scored or settings.metrics is None:
         return bool(records) or not settings.scored

@@ -53,8 +53,8 @@ def study(
     """Train and score all runs of a study and write its results table.
 
     The same call resumes a study that was interrupted, and does not repeat finished runs. Several processes or machines
-    can work in the same output folder, each on different runs. All runs are checked before the first is trained. Runs
-    whose dataset cannot be loaded, or that cannot be trained on it, are left out with a warning.
+    can work in the same output folder, each on different runs. All runs are checked before the first is trained. A
+    run is left out with a warning if its dataset cannot be loaded, or if it cannot be trained on this dataset.
 
     Args:
         source: The name of a study in `unbraid.studies.STUDIES`, the path of a study file (.py, .toml or .json), or a
@@ -158,8 +158,8 @@ def plan_study(
 ) -> list[Estimate]:
     """Estimate the stacks, memory and training time of a study.
 
-    For each combination of dataset, method and number of steps, one stack is trained for two seconds. Nothing is
-    written. The arguments are those of `study`.
+    For each combination of dataset, method and number of steps, one stack is trained for two seconds. On a GPU, small
+    stacks that train at the same time are measured together. Nothing is written. The arguments are those of `study`.
 
     Returns:
         One estimate for each combination of dataset, method and number of steps.

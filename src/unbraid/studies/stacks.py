@@ -26,7 +26,10 @@ IMAGE_NETS = ("locatello", "burgess", "fumero")  # networks of studies that are 
 
 @dataclass
 class StudyStack:
-    """Runs of a study that are trained together, with their dataset and the builder of their network."""
+    """Runs of a study that one process trains together, with their dataset and the builder of their network.
+
+    After `merge_small_stacks`, the runs may belong to several small stacks.
+    """
 
     runs: list[PlannedRun]
     data: FactorData

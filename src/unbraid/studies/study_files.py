@@ -180,8 +180,8 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
 def table_settings(table: dict[str, Any]) -> list[Setting]:
     """Return one setting for each combination of the values in a table `method` of a study file.
 
-    The first list with several values defines the levels. The values of further lists are appended to the name of the
-    variant, which is the entry `variant` of the table or empty.
+    The first list with several values defines the levels. The name of the variant begins with the entry `variant` of
+    the table, if there is one, and continues with the values from all other lists with several values.
     """
     fields = dict(table)
     name, variant = fields.pop("name", None), fields.pop("variant", "")

@@ -20,10 +20,10 @@ PARAMETRISATIONS: dict[str, dict[str, Any]] = {
 
 
 def vitae_settings(net: str, **warps: Any) -> list[Setting]:
-    """Return the settings of four VAEs with the network `net`, and of two VITAEs with its half-size variant.
+    """Return the settings of four VAEs with the network `net`, and of two VITAEs with the half-size variant of `net`.
 
-    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, the KL term
-    is multiplied by a number that rises from 0 to 1 over the first half of the training.
+    All models have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, the
+    KL term is multiplied by a number that rises from 0 to 1 over the first half of the training.
 
     The supplement gives no strengths. We use beta 4 for the beta-VAE, beta 6 for the beta-TCVAE, and 10 for both
     weights of DIP-VAE-II.

@@ -17,7 +17,7 @@ Terms:
 4. `loop` takes the training steps and writes logs, checkpoints and finished runs.
 5. `stack` computes one step of a stack.
 
-Each module in this list imports only from later ones. Besides these, `active` contains the records that `schedule`
-passes to `loop`, `memory` measures how many runs fit into the memory of a GPU, `rows` describes how a stack stores
-parameters, and `fused` contains networks that compute a whole stack in GPU kernels.
+A module in this list imports no earlier module of the list. Of the other modules, `active` contains the records that
+`schedule` passes to `loop`, `memory` measures how many runs fit into the memory of a GPU, `rows` describes how a stack
+stores parameters, and `fused` contains networks that compute a whole stack in GPU kernels.
 """

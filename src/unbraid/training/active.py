@@ -154,7 +154,7 @@ class ActiveStack:
 
     @property
     def steps(self) -> int:
-        """The total number of training steps."""
+        """The number of training steps of each run."""
         return self.runs[0].spec.steps
 
     @property

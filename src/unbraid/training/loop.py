@@ -117,7 +117,7 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
 
 
 def record_stack(runs: list[RunInTraining]) -> None:
-    """Write the list of the runs of a stack to the folder of each run. With idle rows, this list exists already."""
+    """Write the list of the runs of a stack to the folder of each run. With idle rows, it was written before."""
     if not any(run.idle for run in runs):
         for run in runs:
             run.stack = [other.spec.id for other in runs]

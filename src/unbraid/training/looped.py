@@ -3,9 +3,9 @@
 `vmap` turns the convolutions of all runs into one grouped convolution, which is slow if no kernel of the library exists
 for the network. With bf16, the runs of a stack with such a network are computed one after another, with ordinary
 convolutions, on a few CUDA streams (queues of GPU work that can overlap). The work of all runs is captured in the CUDA
-graph of the step. With fp32 and tf32, such networks are computed with `vmap`, because the loop was less than 1.5 times
-as fast as `vmap`.
-`benchmarks/bench_own_network.py` compares the speed with an ordinary PyTorch loop.
+graph of the step. With fp32 and tf32, such networks are computed with `vmap`, because the loop gained little there: its
+speed was less than 1.5 times that of `vmap`. `benchmarks/bench_own_network.py` compares the speed with an ordinary
+PyTorch loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTran
 
 
 def needs_loop(spec: RunSpec, net: VAENet) -> bool:
-    """Return whether a run multiplies in bfloat16 and has convolutions, and its network is none of the presets."""
+    """Return whether a run has the precision bf16 and a convolutional network that is not one of the presets."""
     convolutional = any(isinstance(module, CONVOLUTIONS) for module in net.modules())
     return spec.precision == "bf16" and spec.net not in NETS and convolutional
 

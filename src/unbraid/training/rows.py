@@ -80,7 +80,7 @@ Constants = tuple[tuple[float, ...], float, float, float, bool]
 
 
 def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
-    """Return a function that maps the name of a parameter to its constants of Adam, which can be compared."""
+    """Return a function that maps the name of a parameter to its constants of Adam, in a form that can be compared."""
 
     def constants_of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)

@@ -237,7 +237,8 @@ def train_or_split_group(group: StackGroup, data: FactorData, builder: PairBuild
 def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
     """Return smaller groups for the runs of a group that does not fit into memory.
 
-    Several stacks become one group each. A single stack loses its idle rows, or is divided into halves if it has none.
+    If the group has several stacks, each becomes a group of its own. A single stack loses its idle rows. If it has
+    none, it is divided into halves.
 
     Raises:
         UserError: If the group is a single run.

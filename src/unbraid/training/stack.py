@@ -213,7 +213,8 @@ class Stack:
     ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Any]]]:
         """Do the same as `_gradients_vmapped`, but do not compute the weight gradients of `networks`.
 
-        The third result has, for each of these networks, the two factors of the weight gradient of each layer.
+        The third result has, for each of these networks, the two factors of the weight gradient of each layer. A
+        network that is used several times in a step is an exception (see `postponed_joins`).
         """
         if self.looped:
             return *self._differentiate_looped(step), {}
@@ -359,7 +360,10 @@ class Stack:
             self.last = values.clone(memory_format=torch.contiguous_format)
 
     def _record_terms_in_kernels(self, values: Tensor, grads: list[Tensor]) -> None:
-        """Do the same as `_record_terms` with GPU kernels, from the gradients of all parameters or their factors."""
+        """Do the same as `_record_terms` with GPU kernels.
+
+        `grads` contains the gradients of the parameters. A gradient that is not stored is replaced by its factors.
+        """
         from unbraid.accel.kernels.record import block_sums, record
 
         self._allocate_terms(values)

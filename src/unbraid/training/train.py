@@ -157,8 +157,8 @@ def train(
         learning_rate: One learning rate of Adam or several learning rates. Default: that of the method, which is 1e-4
             for most methods.
         latents: The number of latent dimensions.
-        factorised_support: The weight of the distance of the latents from a factorised support, which is added to the
-            loss of any VAE. The class `unbraid.methods.HFS` has its equation.
+        factorised_support: The weight of a term that can be added to the loss of any VAE, the distance of the latents
+            from a factorised support. The class `unbraid.methods.HFS` has the equation of this distance.
         weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
         orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives with respect to
@@ -282,7 +282,7 @@ def train_specs(
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
-    """Raise an error if a spec cannot be trained on the data. Warn if it ends before the schedules of its method."""
+    """Raise an error if a spec cannot be trained on the data. Warn if a run ends before the schedules of its method."""
     warn_of_long_schedules(specs)
     for spec in {spec.stack_key(): spec for spec in specs}.values():
         check_memory(spec, data)

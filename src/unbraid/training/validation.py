@@ -55,7 +55,7 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
 
 
 def _has_random_parts(data: FactorData) -> bool:
-    """Return whether examples have random parts that change between steps. A split stores examples without them."""
+    """Return whether examples have random parts that change between steps. A split would lose them."""
     index = torch.arange(2, device=data.device)
     noise = Noise(torch.tensor(0, device=data.device))
     return not torch.equal(data.batch(index), data.batch(index, noise))

@@ -8,9 +8,11 @@ whichever of them is its input. Kernels use these names:
 - c is a channel of the large image, and o a channel of the small image.
 - B is the batch size, and h the side of the small image.
 - C and M are the numbers of channels of the large and the small image.
-- g = h + 1 and q = h/2 + 1 are the numbers of blocks per side of the blocked large and the blocked small image.
+- g = h + 1 is the number of blocks per side of the large image if it is blocked, and q = h/2 + 1 is that of the small
+  image.
 - P is the stride between the parameters of two consecutive runs.
-- PLAIN is True if the small image is plain. `span` is the number of values of one small image.
+- PLAIN is True if the small image is plain, and False if it is blocked.
+- `span` is the number of values of one small image.
 - `live` and `ok` are masks of the elements of a tile that exist. `at` and `to` are offsets of loads and stores.
 - BACK is True if the kernel computes a gradient. ACT points to the outputs of a ReLU, and the gradient is zero where
   they are zero.

@@ -1,4 +1,4 @@
-"""Adam for some of the parameters of every run. It also updates a copy of them that other kernels read."""
+"""Adam for some of the parameters of every run. It also updates a copy of them, which other kernels read."""
 
 from __future__ import annotations
 
@@ -69,12 +69,15 @@ def _adam(
 
 
 def _log(beta: float) -> float:
-    """Return the natural logarithm, or minus infinity for 0."""
+    """Return the natural logarithm of beta, or minus infinity if beta is 0."""
     return math.log(beta) if beta > 0 else -math.inf
 
 
 def scalars(constants: Adam) -> tuple[float, float, float, float, float]:
-    """Return the arguments rest1, rest2 (1 - beta), log1, log2 (the logarithms of the betas) and epsilon of kernels."""
+    """Return the arguments rest1, rest2, log1, log2 and epsilon of the kernels of Adam.
+
+    rest1 and rest2 are 1 - beta for the two betas, and log1 and log2 are the logarithms of the betas.
+    """
     beta1, beta2 = constants.beta1, constants.beta2
     return 1 - beta1, 1 - beta2, _log(beta1), _log(beta2), constants.epsilon
 

@@ -26,7 +26,7 @@ def _unpack(TABLE: tl.tensor, INDEX: tl.tensor, OUT: tl.tensor, size: tl.constex
 class Unpack(NonDifferentiable):
     """Images (*k, *shape) with pixels 0 or 1, from packed images (n, size / 8) and indices (*k).
 
-    Pixel j is bit j % 8 of byte j // 8.
+    Pixel j of an image is bit j % 8 of byte j // 8, and size is the number of pixels of an image.
     """
 
     @staticmethod

@@ -70,7 +70,7 @@ def _to_blocked(
 ) -> None:  # fmt: skip
     """Convert images with CR channels to blocked images with C channels.
 
-    Position p runs over blocks, then over the rows of a block, then over the columns of a block.
+    Position p counts the pixels block by block, and within a block row by row.
     """
     q: tl.constexpr = h // 2 + 1
     n = tl.program_id(0).to(tl.int64)
@@ -96,7 +96,8 @@ def _to_blocked(
 def to_blocked(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
     """Convert float images (r, b, c, h, h) to blocked images.
 
-    Images with one channel have `stored` = 1 channel. RGB images have `stored` = 4 channels, of which the last is zero.
+    `stored` is the number of channels of the blocked images: 1 for images with one channel, and 4 for RGB images. The
+    fourth channel is then zero.
     """
     runs, batch, channels, side = images.shape[:4]
     out = empty_blocked(images, side, stored, dtype)

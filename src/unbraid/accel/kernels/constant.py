@@ -1,4 +1,4 @@
-"""The base class of kernels without a gradient that compute many runs in one launch."""
+"""The base class of functions that have no gradient and that compute many runs in one kernel launch."""
 
 from __future__ import annotations
 

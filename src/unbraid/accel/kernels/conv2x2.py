@@ -17,7 +17,10 @@ from unbraid.accel.kernels.tuned import launch_settings
 
 @kernel
 def block_offsets(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
-    """Return the offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
+    """Return the offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h.
+
+    (py, px) is the position of a pixel in its block.
+    """
     corner = ((m // h) * (4 * h) + (m % h) * 2) * C
     return corner[:, None] + ((k // (2 * C)) * (2 * h * C) + k % (2 * C))[None, :]
 

@@ -6,8 +6,8 @@ shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and colu
 An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
 values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). The rows of the output are
 divided into RS parts. Each program computes some columns of the output in one of these parts, row by row from top to
-bottom. It reads each strip once for two output rows, and keeps the weights on the chip. If CAT is True, the products of
-a strip with its two weight matrices are computed as one product.
+bottom. It reads each strip once for two output rows, and keeps the weights on the chip. A strip is
+multiplied by one weight matrix for each of the two rows. If CAT is True, both products are computed as one product.
 
 Neighbouring strips overlap, so each block is read twice. If the launch settings have GB > 1, a second kernel is used
 instead. It computes groups of GB neighbouring output pixels from GB + 1 blocks, each of which is read once.
@@ -219,8 +219,8 @@ def conv4x4(
 ) -> tuple[Tensor, Tensor]:
     """Compute images of side h and M channels from blocked images of side 2h and C channels.
 
-    If `bias` is given, this is a convolution with a ReLU. If `act` is given, it is the input gradient of a transposed
-    convolution.
+    If `bias` is given, this is a convolution with a ReLU. If `act` is given, the result is the input gradient of a
+    transposed convolution.
 
     Args:
         x: The blocked images, or the gradient with respect to them. If C < MIN_STRIP_CHANNELS, all runs may share the

@@ -101,8 +101,8 @@ def conv_transpose4x4(
 ) -> tuple[Tensor, Tensor]:
     """Compute blocked images of side 2h and C channels from images of side h and M channels.
 
-    If `bias` is given, this is a transposed convolution with a ReLU. If `act` is given, it is the input gradient of a
-    convolution.
+    If `bias` is given, this is a transposed convolution with a ReLU. If `act` is given, the result is the input
+    gradient of a convolution.
 
     Args:
         small: The small images, or the gradient with respect to them.

@@ -191,10 +191,10 @@ def dense_weight_gradient(x: Tensor, g: Tensor, out: Tensor, bias: Tensor, shape
 
 
 def tile_of(largest: int, size: int) -> int:
-    """Return a power of two as the side of a tile, at most `largest` and not much longer than `size`."""
+    """Return the side of a tile for `size` elements: the next power of two, but from MIN_TILE to `largest`."""
     return min(largest, max(MIN_TILE, next_power_of_two(size)))
 
 
 def fit_tiles(tuned: dict[str, int], **sizes: int) -> dict[str, int]:
-    """Shrink the sides of tiles that are much longer than the given sizes."""
+    """Return the launch settings with smaller tiles where a tile is longer than needed for its size (see `tile_of`)."""
     return {**tuned, **{side: tile_of(tuned[side], size) for side, size in sizes.items()}}

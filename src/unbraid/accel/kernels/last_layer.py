@@ -49,7 +49,10 @@ def load_pixel(
 def load_group_weights(
     W: tl.tensor, d: tl.constexpr, C: tl.constexpr, M: tl.constexpr, NP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Load the weights of pixel d - 1 of a group for the blocks of its row and of the next row, each (M, NP)."""
+    """Load the weights of pixel d - 1 of a group for the blocks of its row and of the next row, each (M, NP).
+
+    Pixels are counted from the first block of the group, so d = 0 is the pixel to the left of the group.
+    """
     column = tl.arange(0, NP)
     dx = column // (4 * C) - d + 1
     at = W + (dx * (4 * C) + column % (4 * C))[None, :] * M + tl.arange(0, M)[:, None]
@@ -81,7 +84,7 @@ def _group_pixels(
     n: tl.tensor, b: tl.tensor, j: tl.tensor, live: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr,
     CR: tl.constexpr, NP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return where the pixels of the first row of groups of blocks are stored, and whether they exist.
+    """Return where the pixels of groups in the first row of blocks are stored, and whether the pixels exist.
 
     There are four results, each (BM, NP): the offsets in blocked images, the offsets in plain images, whether the
     pixels exist in blocked images, and whether they exist in plain images. The offsets in plain images do not include
@@ -106,9 +109,9 @@ def _multiply_row(
     v3: tl.tensor, u4: tl.tensor, v4: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr,
     GB: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Multiply row i of the small pixels. Return the blocks of row i, which include `carry`, and the next `carry`.
+    """Multiply row i of small pixels by the weights. Return the blocks of row i, including `carry`, and a new `carry`.
 
-    The next `carry` is the part of the blocks of row i + 1 that these pixels contribute. The weights u0, v0 to u4, v4
+    The new `carry` is the part of the blocks of row i + 1 that these pixels contribute. The weights u0, v0 to u4, v4
     are those of `load_group_weights` for d = 0 to 4.
     """
     below = tl.zeros(carry.shape, tl.float32)

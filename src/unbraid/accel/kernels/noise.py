@@ -1,4 +1,4 @@
-"""The draws of `unbraid.noise`, each in one launch. Tensor operations would need about a dozen small launches."""
+"""The random draws of `unbraid.noise`, each in one launch. Tensor operations would need about twelve launches."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def _draw(
 
 
 class Draw(NonDifferentiable):
-    """Draws (*k, *shape) from keys (*k): 64-bit words, uniform numbers, normal numbers, or bytes (eight per word)."""
+    """Random numbers (*k, *shape) from keys (*k).
+
+    They are 64-bit words, uniform numbers, normal numbers, or bytes (eight per word).
+    """
 
     @staticmethod
     def forward(key: Tensor, start: int, shape: tuple[int, ...], kind: int) -> Tensor:

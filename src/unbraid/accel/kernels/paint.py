@@ -78,7 +78,8 @@ class Negative(NonDifferentiable):
     """Images (*k, 3, 64, 64) of sprites that invert their background.
 
     The arguments are packed sprites (n, 512), indices (*k), a picture (3, h, w), corners (*k, 2) and colours (*k, 3).
-    The background is (crop + colour) / 2. The crop is a part of the picture, with its first pixel at a corner.
+    The background is (crop + colour) / 2. The crop has 64x64 pixels of the picture, and its first pixel is at the
+    corner.
     """
 
     @staticmethod

@@ -41,7 +41,10 @@ def _part_sums(
     e3: tl.tensor, e4: tl.tensor, e5: tl.tensor, e6: tl.tensor, P: tl.tensor, LOOPS: tl.constexpr, BP: tl.constexpr,
     BC: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute up to 8 sums. Programs e(i - 1) to e(i) - 1 compute sum i, which has p(i) parts of s(i) columns."""
+    """Compute up to 8 sums over parts. Sum i reads p(i) parts of s(i) columns from Si, and writes its result to Oi.
+
+    Programs e(i - 1) to e(i) - 1 compute sum i. The first sum begins at program 0.
+    """
     n = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0)
     if block < e0:

@@ -71,11 +71,11 @@ def record(
 
     Args:
         values: The terms of each run, (r, terms).
-        sums: Partial sums of the gradient of each run, (r, parts). A run is finite if the sum of
-            its parts and all its terms are finite.
+        sums: Partial sums of the gradient of each run, (r, parts). A run is finite if the sum of its parts and
+            all its terms are finite.
         last: Receives the terms of the runs that were finite before this step, (r, terms).
-        total: The sums of `last` over steps, (r, terms), which are updated.
-        alive: Whether each run is finite, (r,), which is updated.
+        total: The sums of `last` over steps, (r, terms). They are updated in place.
+        alive: Whether each run is finite, (r,). It is updated in place.
         diverged_at: Receives the step for the runs that become non-finite in this step, (r,).
         step: The number of steps so far, as a tensor on the device.
     """

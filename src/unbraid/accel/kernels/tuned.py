@@ -267,7 +267,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _forced: dict[str, Launch] = {}  # settings that replace all others, by kernel
 _too_large: set[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = set()  # settings that did not fit on the GPU
-_last_lookup: list[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = []  # the latest result, or nothing
+_last_lookup: list[tuple[str, int, int, torch.dtype, tuple[Any, ...]]] = []  # latest result of `launch_settings`
 
 
 def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:

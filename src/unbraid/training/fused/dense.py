@@ -87,8 +87,8 @@ def pack_dense(
     Args:
         packing: The slots of the row.
         layers: The layers, each with the negative slope of its activation.
-        before: Shape (c, h, w) of the image that is flattened to the input of the first layer, if there is one.
-        after: Shape (c, h, w) of the image into which the output of the last layer is unflattened, if there is one.
+        before: If the input of the first layer is a flattened image, its shape (c, h, w).
+        after: If the output of the last layer is unflattened into an image, the shape (c, h, w) of this image.
     """
     packed = []
     for i, (layer, slope) in enumerate(layers):
@@ -132,7 +132,7 @@ def backward(
     """Return the gradient with respect to the input of the activation before the first layer, and its partial sums.
 
     The partial sums, (r, parts, width), are sums over parts of the batch. If there is no activation before the first
-    layer, the gradient is float32, and the second result is not used.
+    layer, the gradient is float32, and the second result has no meaning.
 
     Args:
         copy: The parameters of all runs, (r, p).
@@ -140,7 +140,7 @@ def backward(
         values: The result of `forward`.
         g: The gradient with respect to the input of the last activation.
         out: Rows (r, p) that receive the gradients with respect to the parameters. If None, they are not computed.
-        side: The CUDA stream on which these gradients are computed.
+        side: The CUDA stream on which the gradients with respect to the parameters are computed.
         slope: The negative slope of the activation before the first layer, or 1 if there is none.
         products: If given, the parameter gradients are not computed. Instead, their factors are added to this list (see
             `Product`).

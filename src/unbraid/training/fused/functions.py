@@ -96,7 +96,7 @@ def convolutions_backward(
 
     Both are gradients with respect to the output of a convolution before its ReLU. The gradients with respect to the
     parameters are written to `out`, except for the weights of the first convolution and the bias of the last one. Some
-    of these gradients are computed only when `sums` is run.
+    of these gradients are complete only after `sums.run()`.
     """
     for i in range(len(layers) - 1, 0, -1):
         layer, x = layers[i], images[i]
@@ -135,7 +135,7 @@ def decoder_backward(
         plan: The layers.
         values: The input and the outputs of the dense layers, as `decoder_forward` returns them.
         images: The input images of each convolution.
-        slopes: The derivatives of the loss of each sample with respect to its decoded image, blocked.
+        slopes: The derivatives of the loss of each sample with respect to its decoded image, as blocked images.
         sums: The sums of `slopes` over pixels, (r, b, parts, channels).
         scale: The weight of the loss of each sample, (r, b).
     """

@@ -39,7 +39,7 @@ def single_run_function(stacked: type[Function]) -> Callable[..., Tensor]:
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-            if in_dims[0] is None:  # not over runs, but a `vmap` inside the objective, for example over samples
+            if in_dims[0] is None:  # this `vmap` is inside the objective, for example over samples, not over runs
                 examples = [
                     _merge_with_batch(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)
                 ]
@@ -115,7 +115,7 @@ class FusedCritic(Fused):
 
 
 def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, names: Sequence[str]) -> VAENet:
-    """Replace the children of a network that are in `names` and for which kernels exist. The others stay unchanged."""
+    """Replace the children of a network that are named in `names` and have kernels, and return the network."""
     for name, child in [(name, child) for name, child in net.named_children() if name in names]:
         fused = _build_fused(name, child, shape, likelihood)
         if fused is not None:

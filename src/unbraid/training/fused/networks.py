@@ -64,7 +64,7 @@ class Plan:
 
 
 def _pop_layers_with_relu(modules: list[nn.Module], kind: type[Conv] | type[ConvTranspose]) -> list[nn.Module]:
-    """Remove the leading pairs of a layer of type `kind` and a ReLU from the list, and return these layers."""
+    """Remove a layer of type `kind` and a ReLU while the list begins with both. Return the removed layers."""
     found: list[nn.Module] = []
     while len(modules) > 1 and type(modules[0]) is kind and is_plain_layer(modules[0]) and type(modules[1]) is nn.ReLU:
         found.append(modules.pop(0))

@@ -25,7 +25,7 @@ def round_up(n: int, multiple: int = 16) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """A part of the row that contains one parameter of the given shape (after padding), from index `start`."""
+    """A part of the row that contains one parameter. It begins at index `start`, and `shape` includes the padding."""
 
     start: int
     shape: tuple[int, ...]

@@ -23,8 +23,9 @@ class Postponed:
     """The work that a training step postpones to its end.
 
     Args:
-        networks: Networks whose weight gradients are left to the optimiser, which computes them from their two factors.
-            Networks that are used more than once in the step are exceptions.
+        networks: Networks whose weight gradients are left to the optimiser, which computes each of them as the product
+            of two matrices, its factors (see `unbraid.training.fused.dense.Product`). Networks that are used more than
+            once in the step are exceptions.
 
     Attributes:
         arguments: Arguments of the functions that were run on the second stream since its last join. They are kept
@@ -70,7 +71,10 @@ def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -
 
 
 def postponed_products(network: Hashable) -> list[Any] | None:
-    """Return the list that collects the factors of a network's weight gradients, or None to compute these now."""
+    """Return the list that collects the factors of a network's weight gradients.
+
+    Return None if the weight gradients are not postponed.
+    """
     if not _current or network not in _current[-1].networks or _current[-1].uses[network] != 1:
         return None
     return _current[-1].products.setdefault(network, [])
