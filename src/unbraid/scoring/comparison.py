@@ -244,8 +244,8 @@ def compare(
             all.
         paired: Whether tests are paired. By default they are if there are enough partners, as described above.
         between: A setting such as "method" or "beta", or several, as a list or separated by commas. The runs of all
-            folders are then divided by their values of these settings, and each value is one side. One folder is
-            enough.
+            folders are then divided by their values of these settings, and each combination of values is one side. One
+            folder is enough.
 
     Returns:
         The comparison. Notebooks and `print` show it as tables. `rows()` returns the scores of each side with 95%
@@ -290,7 +290,7 @@ def compare(
 def score_folders(
     places: Sequence[Sequence[Path]], metrics: Sequence[str] | None, quiet: bool, trust: bool, only: Only
 ) -> None:
-    """Score the trained runs of all sides together. Existing scores are not computed again."""
+    """Score all runs that did not diverge, for all sides together. Existing scores are not computed again."""
     from unbraid.runs.results_update import updated_results
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import score
