@@ -24,7 +24,8 @@ class Gyroplanes(nn.Module):
 
     Args:
         linear: A linear layer with a bias. Its parameters become those of this layer.
-        curvature: The absolute value c of the curvature. It is a buffer, because runs of a stack may differ in it.
+        curvature: The absolute value c of the curvature. It is stored as a buffer, because runs that are trained
+            together in a stack may have different curvatures.
     """
 
     curvature: Tensor

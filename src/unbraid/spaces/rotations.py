@@ -14,7 +14,7 @@ from unbraid.errors import UserError
 from unbraid.spaces.manifold import MIN_SQUARED_LENGTH, Space, normalise
 
 SQUARINGS = 14  # number of times a matrix is squared until its largest eigenvalue dominates
-# Regularisation relative to the matrix norm, which keeps the gradient finite if the nearest rotation is not unique.
+# Regularisation relative to the norm of the matrix. It keeps the gradient finite if the nearest rotation is not unique.
 REGULARISATION = 1e-4
 
 
