@@ -24,7 +24,7 @@ LONG_SECONDS = 600.0  # minimum remaining time that is announced
 
 @runtime_checkable
 class ProgressCallback(Protocol):
-    """A function that a long job calls with the amount of work done so far and a short text to show after it."""
+    """A function that a long job calls with the amount of work done so far and a short text to show beside it."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 

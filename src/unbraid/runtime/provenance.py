@@ -1,4 +1,4 @@
-"""The provenance of results, which consists of library versions, the git commit and the machine."""
+"""The provenance of results: library versions, the git commit and the machine."""
 
 from __future__ import annotations
 

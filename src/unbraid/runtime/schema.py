@@ -117,7 +117,7 @@ def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
 
 
 def _check_plain(value: Any, field: str, depth: int) -> None:
-    """Raise an error if a value of any JSON type is nested too deeply or has text or numbers that are not usable."""
+    """Raise an error if a JSON value is nested too deeply, or if it contains text or numbers that are not usable."""
     if type(value) in (float, bool, type(None)):
         return
     if isinstance(value, list | dict):

@@ -106,7 +106,10 @@ def compare_paired_scores(differences: Array, seed: int = 0) -> tuple[Array, Arr
 
 
 def count_assignments(first: int, second: int, paired: bool) -> int:
-    """Return how many assignments a test of two groups of these sizes uses."""
+    """Return how many assignments a test of two groups of these sizes uses.
+
+    If the test is paired, `first` is the number of pairs, and `second` is ignored.
+    """
     return min(2**first if paired else math.comb(first + second, first), MAX_ASSIGNMENTS)
 
 

@@ -26,9 +26,10 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
         z_{ti} \sim U(\min_s \mu_i(x_s), \max_s \mu_i(x_s))
 
     A classifier is trained to distinguish the reconstructions :math:`\hat x` of examples x from the examples
-    :math:`\tilde x`, which are decoded from latents z whose coordinates are drawn independently. :math:`\mu` is the
-    posterior mean and g is the decoder. The classifier is trained on half of the examples, and a is its accuracy on the
-    other half. PIPE stands for posterior indifference projection equivalence.
+    :math:`\tilde x`, which are decoded from latents z. Each coordinate of z is drawn independently, from the uniform
+    distribution between the smallest and the largest posterior mean of this latent. :math:`\mu` is the posterior mean
+    and g is the decoder. The classifier is trained on half of the examples, and a is its accuracy on the other half.
+    PIPE stands for posterior indifference projection equivalence.
 
     The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two kinds of examples, so every
     combination of values of the latents decodes to a possible example. 0 means that the classifier is always correct.

@@ -1,4 +1,4 @@
-"""A layer of signed distances to hyperplanes of hyperbolic space, which generalises a linear layer."""
+"""A layer that generalises a linear layer to hyperbolic space. Its outputs are signed distances to hyperplanes."""
 
 from __future__ import annotations
 

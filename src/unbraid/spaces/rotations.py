@@ -83,7 +83,7 @@ def nearest_rotation(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
 
 
 def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3"]:
-    r"""Return a zero rotation vector whose gradient is that of the nearest rotation R of m.
+    r"""Return a rotation vector that is zero, but has the gradient of the rotation R that is nearest to m.
 
     .. math:: (tr(S) I - S)^{-1}\, vex(R'm - m'R), \quad S = R'm
 

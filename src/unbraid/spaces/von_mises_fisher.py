@@ -40,7 +40,7 @@ def log_weights(theta: Float[Tensor, "b m"], kappa: Float[Tensor, " b"], n: int)
 
 
 def log_ratio(versine: Float[Tensor, " b"], kappa: Float[Tensor, " b"], n: int) -> Float[Tensor, " b"]:
-    r"""Return the log of the density divided by the uniform density. `versine` is :math:`1 - \cos\theta` per point."""
+    r"""Return the log of the ratio of the density to the uniform density. `versine` is :math:`1 - \cos\theta`."""
     theta = angle_nodes(kappa, n)
     integral = log_weights(theta, kappa, n).logsumexp(1) + (theta[:, 1] - theta[:, 0]).log()
     uniform = 0.5 * math.log(math.pi) + math.lgamma(0.5 * (n - 1)) - math.lgamma(0.5 * n)
