@@ -21,7 +21,10 @@ GROUPS = ("methods", "metrics", "data", "nets")
 
 @functools.cache
 def plugins(group: str) -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points in a group, such as "methods", by name. Several packages may offer the same name."""
+    """Return the entry points in a group, such as "methods", by name.
+
+    Several packages may offer the same name, so each name has a tuple of entry points.
+    """
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"unbraid.{group}"):
         if entry.value not in [other.value for other in found.get(entry.name, ())]:
@@ -95,7 +98,7 @@ class Registry(dict[str, T]):
         return entry
 
     def is_built_in(self, name: str) -> bool:
-        """Return whether a name is that of a built-in entry."""
+        """Return whether a name refers to a built-in entry."""
         return super().__contains__(name)
 
     def added(self) -> dict[str, str]:

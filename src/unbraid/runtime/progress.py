@@ -19,12 +19,12 @@ QUIET_SECONDS = 2.0  # time before the first output
 LINE_SECONDS = 5.0  # minimum time between two plain lines
 NOTEBOOK_SECONDS = 0.5  # minimum time between two updates of a bar in a notebook
 MEASURED_SECONDS = 1.5  # time over which the speed of a job is measured before its duration is announced
-LONG_SECONDS = 600.0  # minimum duration that is announced
+LONG_SECONDS = 600.0  # minimum remaining time that is announced
 
 
 @runtime_checkable
 class ProgressCallback(Protocol):
-    """A function that a long job calls with the amount of work done so far and a short text to show after it."""
+    """A function that a long job calls with the amount of work done so far and a short text to show beside it."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 
@@ -61,7 +61,9 @@ def describe_duration(seconds: float) -> str:
 
 
 def announce_duration(report: ProgressCallback, total: float, advice: str) -> ProgressCallback:
-    """Return a callback that also announces the duration of a long job, once, soon after its start.
+    """Return a callback that calls `report` and, if the job is long, prints the remaining time once.
+
+    The remaining time is printed soon after the start of the job, if it is at least 10 minutes.
 
     Args:
         report: The callback that shows the progress.
@@ -109,7 +111,7 @@ def progress(label: str, total: float, quiet: bool = False) -> Iterator[Progress
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, or any other program that runs IPython."""
+    """Return whether this process runs IPython, as the kernel of a notebook does."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None
 

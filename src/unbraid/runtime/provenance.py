@@ -1,4 +1,4 @@
-"""The provenance of results, which consists of library versions, the git commit and the machine."""
+"""The provenance of results: library versions, the git commit and the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def library_versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
 def git_commit() -> str | None:
     """Return the git commit of the source tree, or None if the package is not in a git repository.
 
-    The environment variable UNBRAID_COMMIT overrides it.
+    If the environment variable UNBRAID_COMMIT is set, its value is returned instead.
     """
     if "UNBRAID_COMMIT" in os.environ:
         return os.environ["UNBRAID_COMMIT"]

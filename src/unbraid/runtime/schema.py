@@ -31,8 +31,8 @@ class WrongContentError(ValueError):
 def check(kind: Any, value: Any, field: str = "") -> Any:
     """Return a JSON value as an instance of a type.
 
-    Numbers, text, lists and dictionaries are returned unchanged. An object becomes an instance of the dataclass `kind`,
-    and keys that are not fields of the dataclass are ignored.
+    If the type is a dataclass, a JSON object becomes an instance of the dataclass. Keys that are not fields of the
+    dataclass are ignored. Numbers and text are returned unchanged. Lists and dictionaries are converted item by item.
 
     Args:
         kind: The type.
@@ -103,9 +103,9 @@ def _fields(kind: Any) -> tuple[tuple[dataclasses.Field[Any], ...], dict[str, An
 
 
 def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
-    """Return a value as an instance of the first type of a union that it fits.
+    """Return a value as an instance of the first type in a union that accepts it.
 
-    If the value fits none of the types, raise the error of the first type.
+    If no type accepts the value, raise the error of the first type.
     """
     errors = []
     for kind in kinds:
@@ -117,7 +117,7 @@ def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
 
 
 def _check_plain(value: Any, field: str, depth: int) -> None:
-    """Raise an error if a value of any JSON type is nested too deeply or has text or numbers that are not usable."""
+    """Raise an error if a JSON value is nested too deeply, or if it contains text or numbers that are not usable."""
     if type(value) in (float, bool, type(None)):
         return
     if isinstance(value, list | dict):
@@ -160,7 +160,8 @@ def read_json(path: Path, kind: type[T], remedy: str) -> T:
 def read_jsonl(path: Path, *kinds: Any, remedy: str) -> list[dict[str, Any]]:
     """Read a file with one JSON object per line. Each object must match all types in `kinds`.
 
-    Return the objects as dictionaries with all their keys, or an empty list if the file does not exist.
+    Return the objects as dictionaries with all their keys, or an empty list if the file does not exist. The argument
+    `remedy` is that of `read_json`.
 
     Raises:
         UserError: If the file cannot be read, or if a line does not match a type.

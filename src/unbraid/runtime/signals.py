@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C sends SIGINT; job schedulers
 
 @dataclass
 class DeferredSignals:
-    """The state of `deferred_signals`.
+    """The signal that the context `deferred_signals` holds back, and the signal handlers that it replaced.
 
     Attributes:
         received: Number of the signal that has been received, or None.

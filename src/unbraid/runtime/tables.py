@@ -34,7 +34,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def wide_table(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]], width: int = 120) -> str:
-    """Format a wide table as several tables of at most `width` characters. Each starts with the `first` columns.
+    """Format a wide table as several tables of at most `width` characters.
+
+    Each table starts with all columns of `first` and continues with some of the columns of `rest`.
 
     >>> print(wide_table({"run": ["a"]}, {"mig": [0.5], "sap": [0.25]}, width=12))
     run    mig

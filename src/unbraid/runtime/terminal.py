@@ -12,8 +12,8 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 def printable(text: str) -> str:
     r"""Return a text with control characters replaced by escapes such as ``\x1b``.
 
-    Names in files and folders may come from anyone. Printed as they are, control characters could move the cursor,
-    change the title of a window, or let one text look like another.
+    Names in files and folders may come from anyone. If control characters in a name were printed unchanged, they could
+    move the cursor, change the title of a window, or make one text look like another.
 
     >>> printable("a\x1b[31mb\u202ec\td")
     'a\\x1b[31mb\\u202ec\td'

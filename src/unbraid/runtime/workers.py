@@ -1,4 +1,4 @@
-"""Worker processes, which end together with the process that started them."""
+"""Worker processes that end together with the process that started them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def worker_pool(jobs: int) -> Iterator[Any]:
 def end_with_parent(parent: int) -> None:
     """End this process soon after the process that started it has ended.
 
-    No signal of the operating system serves this purpose: Linux can signal the end of the parent, but it does so when
-    the thread that started the worker ends, which may be earlier. Therefore a thread of the worker watches the parent.
+    A thread of this process checks regularly whether the parent still exists. Linux could send a signal at the end of
+    the parent, but it sends the signal as soon as the thread that started the worker ends. That thread may end before
+    the parent does.
 
     Args:
         parent: The id of the process that started this process.

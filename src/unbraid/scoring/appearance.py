@@ -87,8 +87,7 @@ def separation(
 
     Args:
         codes: Codes of n examples, (n, d).
-        appearance: The values of each factor of appearance, :math:`F_A`, by name: n integers (classes) or n other
-            numbers.
+        appearance: The values of each factor of appearance, :math:`F_A`, by name: n integers (classes) or n floats.
         perspective: The values of each factor of perspective, :math:`F_P`, in the same form.
         split: The columns that represent the appearance. Pass None for a VAE that does not separate its latents into
             two parts. All splits into two halves are then tried and the largest D is used. This favours such a VAE.

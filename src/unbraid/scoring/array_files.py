@@ -51,18 +51,18 @@ def read_arrays(codes: Path, factors: Path, header: bool | None = None) -> tuple
 
     Args:
         codes: A .npy file, an .npz file that contains a single array or an array called "codes", or a .csv file.
-        factors: A file of the same kinds. In an .npz file, the array may be called "factors".
+        factors: A file of one of these kinds. The array in an .npz file is called "factors" instead of "codes".
         header: Whether the first row of a .csv file has the names of the columns. By default this is decided as
             follows. A row with a word is a header. A row 0, 1, 2, ... or 1, 2, 3, ... is a header if the numbers below
             it are not all whole, or if the two files would otherwise have different numbers of rows.
 
     Returns:
-        The codes and the factors. A one-dimensional array becomes one column. If the first column has no name and
-        counts the rows, it is left out. Empty cells are NaN.
+        The codes and the factors. A one-dimensional array becomes one column. If the first column of a .csv file has no
+        name in the header and contains 0, 1, 2, ..., it is left out. Empty cells are NaN.
 
     Raises:
-        UserError: If a file has a different suffix or cannot be read as numbers, or if it is not clear whether the
-            first row is a header.
+        UserError: If a file has another suffix or cannot be read as numbers, if the files have different numbers of
+            rows, or if it is not clear whether the first row is a header.
     """
     choices = [_read_choices(path, name, header) for path, name in ((codes, "codes"), (factors, "factors"))]
     equal = [(a, b) for a in choices[0] for b in choices[1] if len(a.array) == len(b.array)]
@@ -104,7 +104,7 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
 
 
 def _read_npy(path: Path) -> Array:
-    """Return the array of a .npy file. `numpy.load` would also accept an archive with this name."""
+    """Return the array of a .npy file. `numpy.load` is not used, because it would also accept an .npz archive."""
     with path.open("rb") as file:
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
     return array

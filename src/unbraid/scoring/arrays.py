@@ -87,7 +87,7 @@ def _as_array(values: Any) -> Array:
 
 
 def _as_numbers(factors: Any, names: Sequence[str] | None) -> tuple[Array, Sequence[str] | None, list[str]]:
-    """Return factors as an array (n, k), the names of the k factors, and the names of the factors with words.
+    """Return factors as an array (n, k), the names of the k factors, and the names of those whose labels are words.
 
     Words are replaced by 0, 1, ... in alphabetical order. Missing labels become NaN.
     """
@@ -166,7 +166,7 @@ def factor_names(k: int) -> list[str]:
 
 
 def _is_grid(table: Array) -> bool:
-    """Return whether at least two factors vary, each combination of labels occurs once, and no label is missing."""
+    """Return whether at least two factors vary, every combination of labels occurs once, and no label is missing."""
     sizes = [len(np.unique(column)) for column in table.T]
     if sum(size > 1 for size in sizes) < 2:
         return False

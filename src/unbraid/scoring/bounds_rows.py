@@ -40,7 +40,10 @@ class BoundsSample(NamedTuple):
         return " ".join([LABELS[kind], *more])
 
     def label_notes(self) -> list[str]:
-        """Return one sentence about continuous factors and one about missing labels, where there are any."""
+        """Return a sentence that names the continuous factors and one that counts the missing labels.
+
+        A sentence is left out if there is nothing to name or count.
+        """
         on = f" of {self.data}" * bool(self.data)
         continuous = [name for name, flag in zip(self.factors, self.rows.continuous or (), strict=False) if flag]
         notes = [f"Continuous factors{on}: {', '.join(continuous)}."] if continuous else []
@@ -55,7 +58,10 @@ class BoundsSample(NamedTuple):
 
 
 def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) -> list[BoundsSample]:
-    """Return one sample for each combination of a dataset with factors and a number of latents among the runs."""
+    """Return one sample for each combination of dataset and number of latents that occurs among the runs.
+
+    Datasets without factors are left out.
+    """
     from unbraid.scoring.score import load_datasets
 
     kinds = dict.fromkeys((run.spec.data, run.spec.latents) for run in runs)

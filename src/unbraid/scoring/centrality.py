@@ -31,7 +31,8 @@ def rank_by_centrality(
     """Return the ModelCentrality of each of several runs (see `model_centrality`).
 
     Each run decodes many sets of 20 latent vectors. The vectors of a set are drawn from the prior and share the value
-    of one latent. All other runs, or `partners` randomly chosen ones if there are more, encode the decoded examples.
+    of one latent. All other runs encode the decoded examples. If there are more than `partners` other runs, only
+    `partners` randomly chosen ones do so.
 
     Args:
         group: The runs, at least two, of methods with a decoder and a normal prior.
@@ -86,10 +87,10 @@ def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
 
 
 def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
-    """Draw g groups of n latent vectors. Return them, (g, n, d), and the index of the latent that each group shares.
+    """Draw g groups of n latent vectors in which all vectors of a group share the value of one latent.
 
-    All latents are standard normal. Within a group, the value of the shared latent is the same. Raise a UserError if
-    there are fewer than two groups per latent.
+    All latents are standard normal. Return the vectors, (g, n, d), and the index of the shared latent of each group,
+    (g,). Raise a UserError if there are fewer than two groups per latent.
     """
     d, groups = run.spec.latents, examples // GROUP
     if groups < 2 * d:
@@ -108,7 +109,8 @@ def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
 def encode_decoded(run: Run, others: Sequence[Run], z: Tensor) -> list[Array]:
     """Decode latents (g, n, d) with one run, and encode the decoded examples with each of the other runs.
 
-    Return the codes of each other run, (g, n, e). Only a part of the examples is in memory at a time.
+    Return the codes of each of the other runs, (g, n, e), where e is the number of columns of its codes. Only a part of
+    the examples is in memory at a time.
     """
     codes: list[list[Tensor]] = [[] for _ in others]
     for part in z.split(GROUPS_PER_PART):

@@ -109,11 +109,11 @@ def compare_codes(
 
     Three numbers are similarities of the codes of all examples: `linear_cka`, `debiased_cka` and
     `procrustes_distance`. None of them changes if codes are rotated, so they do not say whether single latents agree.
-    For that, use `select`. Two linear maps, from the codes of one run to those of the other and back, are fitted to
-    half of the examples and tested on the other half. The test examples are also decoded: the decoder of one run
-    receives the codes of the other after the linear map, as in stitching (Lenc and Vedaldi, 2015, arXiv:1411.5908). At
-    most 1,000 examples are decoded. Mapped codes are decoded as they are, even if the latent space of a method is
-    curved or discrete.
+    Use `select` to compare single latents. Two linear maps, from the codes of one run to those of the other and back,
+    are fitted to half of the examples and tested on the other half. The test examples are also decoded: the decoder of
+    one run receives the codes of the other after the linear map, as in stitching (Lenc and Vedaldi, 2015,
+    arXiv:1411.5908). At most 1,000 examples are decoded. Mapped codes are decoded without further changes, even if the
+    latent space of a method is curved or discrete.
 
     Args:
         first: One run, several runs, or one or several folders of runs.
@@ -133,7 +133,7 @@ def compare_codes(
         - `cka`, `debiased_cka` and `procrustes`,
         - `r2_forward` and `r2_backward` (`linear_r2` from the first to the second run, and back),
         - `error_forward`, the mean squared error per pixel if the decoder of the second run decodes the mapped codes of
-          the first, and `error_second`, the error if it decodes the codes of the second,
+          the first, and `error_second`, the error if the same decoder decodes the codes of its own run,
         - `error_backward` and `error_first`, the same with the runs exchanged.
 
         A number that is not defined is None, for example errors without a decoder. Notebooks and `print` show the list
@@ -183,7 +183,10 @@ def _compare_pairs(
 
 
 def _shared_data(runs: Sequence[Run], data: DataLike | None, quiet: bool) -> FactorData:
-    """Return the data that all runs encode. Raise a UserError if runs have different data or another input shape."""
+    """Return the dataset that all runs encode.
+
+    Raise a UserError if the runs have different datasets, or if the examples do not have the input shape of a run.
+    """
     datasets = load_datasets(runs, data, quiet)
     if data is None and len(datasets) > 1:
         raise UserError(

@@ -32,8 +32,8 @@ def information_per_factor(
 
     Args:
         codes: Codes of n examples, (n, d).
-        factors: Values of the k factors of the same examples, (n, k). NaN is a missing label, whose row is left out for
-            this factor.
+        factors: Values of the k factors of the same examples, (n, k). NaN is a missing label. The estimate for a factor
+            leaves out the rows in which the label of this factor is missing.
         names: Names of the k factors.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         bins: Number of bins per latent.
@@ -78,14 +78,14 @@ def information_shares(codes: Any, factors: Any, continuous: Continuous = None, 
 def factor_gaps(
     codes: Any, factors: Any, names: Sequence[str], continuous: Continuous = None, bins: int = BINS
 ) -> dict[str, float]:
-    r"""Compute the mutual information gap of each factor that varies, by factor name. The MIG is their mean.
+    r"""Compute the mutual information gap of each factor that varies, by factor name. The MIG is the mean of the gaps.
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor j, I is the
-    mutual information and H is the entropy. The result is empty if there is only one latent, because a gap needs two.
-    The mean of the gaps differs slightly from the metric `mig` of the same run, which uses a different sample of the
-    same number of examples.
+    :math:`c_i` is latent i, :math:`v_j` is factor j, I is the mutual information and H is the entropy. :math:`i_1` and
+    :math:`i_2` are the latents with the most and the second most information about factor j. The result is empty if
+    there is only one latent, because a gap needs two. The mean of the gaps differs slightly from the metric `mig` of
+    the same run, because `mig` uses a different sample of the same number of examples.
     """
     flags = as_flags(continuous, len(names))
     varying = varying_columns(factors)

@@ -37,7 +37,8 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        sides: The groups of runs that are compared: one per folder, or one per value of the settings in `between`.
+        sides: The groups of runs that are compared: one per folder, or one per combination of values of the settings in
+            `between`.
         metrics: The metrics that were compared.
         tests: One `Difference` for each pair of sides and each metric that could be tested.
         remarks: Sentences about missing scores and other limits of the comparison.
@@ -49,7 +50,7 @@ class Comparison:
     remarks: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat row per side and metric, with the p-values of its tests against all other sides."""
+        """Return one flat row per side and metric, with the p-values of the tests of this side against the others."""
         rows = []
         for side in self.sides:
             for metric in self.metrics:
@@ -291,7 +292,7 @@ def compare(
 def score_folders(
     places: Sequence[Sequence[Path]], metrics: Sequence[str] | None, quiet: bool, trust: bool, only: Only
 ) -> None:
-    """Score the trained runs of all sides together. Existing scores are not computed again."""
+    """Score all runs that did not diverge, for all sides together. Existing scores are not computed again."""
     from unbraid.runs.results_update import updated_results
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import score

@@ -15,7 +15,7 @@ from unbraid.scoring.permutation import compare_many_scores, compare_paired_scor
 from unbraid.scoring.sides import ScoredRun, Side
 
 MIN_SEEDS = 3  # minimum number of seeds per side for a test
-MIN_PAIRS = 6  # minimum for a paired test by default. With 5 pairs, the smallest p-value is 2 / 2^5 > 0.05
+MIN_PAIRS = 6  # minimum number of pairs for a test that is paired by default. With 5 pairs, p >= 2 / 2^5 > 0.05
 Pairs = list[tuple[ScoredRun, ScoredRun]]
 
 
@@ -33,7 +33,7 @@ class Difference:
         p_all: The p-value corrected for all metrics that were tested together (see
             `unbraid.scoring.permutation.compare_many_scores`).
         low: The lower end of the 95% confidence interval of the difference (Student's t, or Welch's t without pairs).
-        high: The upper end.
+        high: The upper end of this interval.
         pairs: The number of pairs of runs in a paired test, or 0 if the test is not paired.
     """
 
@@ -49,10 +49,11 @@ class Difference:
 
 
 def pair_runs(a: Side, b: Side) -> Pairs:
-    """Return the scored runs of two sides that belong together.
+    """Return pairs of scored runs that belong together, with one run of each side.
 
     Two runs form a pair if they have the same seed and agree in all other settings that vary within a side. A sweep
-    over beta is thus paired with a sweep over the same values of beta. Adopted models without a seed have no partner.
+    over beta is thus paired with a sweep over the same values of beta. Models that were trained elsewhere and have no
+    seed have no partner.
     """
     seeded = [[run for run in side.scored_runs() if run.settings["seed"] is not None] for side in (a, b)]
     sides = [[(run.run.spec.flat(complete=True), run) for run in runs] for runs in seeded]
@@ -63,7 +64,7 @@ def pair_runs(a: Side, b: Side) -> Pairs:
 
 
 def choose_pairs(a: Side, b: Side, paired: bool | None) -> Pairs:
-    """Return the pairs of runs for a paired test, or nothing if the test is not paired.
+    """Return the pairs of runs for a paired test, or an empty list if the test is not paired.
 
     By default, a test is paired if there are at least `MIN_PAIRS` pairs, and more than half of the scored runs of each
     side have a partner.
@@ -79,7 +80,10 @@ def choose_pairs(a: Side, b: Side, paired: bool | None) -> Pairs:
 
 
 def find_differences(a: Side, b: Side, metrics: Sequence[str], paired: bool | None = None) -> list[Difference]:
-    """Test the metrics that all scored runs of both sides have, if there are enough seeds."""
+    """Test each metric that all scored runs of both sides have.
+
+    The result is empty if a side has scores of fewer than `MIN_SEEDS` seeds.
+    """
     if min(len(a.seeds()), len(b.seeds())) < MIN_SEEDS:
         return []
     shared = [m for m in metrics if all(run.value(m) is not None for side in (a, b) for run in side.scored_runs())]

@@ -14,7 +14,8 @@ from unbraid.distributions import Gaussian
 from unbraid.runs.run import CHUNK, Run
 from unbraid.runtime.progress import ignore_message
 
-RUNS_PER_STACK = 64  # maximum number of runs encoded together: 65,536 posteriors of 10 latents take 5 MB per run
+# Maximum number of runs encoded together. It limits the memory: 65,536 posteriors of 10 latents take 5 MB per run.
+RUNS_PER_STACK = 64
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from unbraid.metrics.protocol import Array
 
 
 def factor_periods(data: FactorData) -> tuple[float | None, ...]:
-    """Return the period of each factor of a dataset, or None for a factor that is not cyclic."""
+    """Return one entry per factor of a dataset: its period, or None if the factor is not cyclic."""
     return tuple(data.cyclic.get(name) for name in data.names)
 
 
@@ -36,11 +36,11 @@ class FactorTable(NamedTuple):
         return cls(data.factor_values(index).cpu().numpy(), continuous if any(continuous) else None)
 
     def select(self, columns: Sequence[int]) -> FactorTable:
-        """Return some of the factors."""
+        """Return a table with only the factors at the indices `columns`."""
         flags = None if self.continuous is None else tuple(self.continuous[j] for j in columns)
         return FactorTable(self.values[:, list(columns)], flags)
 
     @property
     def missing(self) -> bool:
-        """Whether a label is missing."""
+        """Whether at least one label is missing."""
         return self.values.dtype.kind == "f" and bool(np.isnan(self.values).any())

@@ -98,14 +98,15 @@ def generalisation(
 
 
 def readout_scores(codes: dict[str, Array], factors: dict[str, Array], variances: Array) -> dict[str, float]:
-    r"""Measure how well a linear map predicts factors from codes on each side, if it is fitted on the training side.
+    r"""Fit a linear map from codes to factors on the training side, and measure how well it predicts on each side.
 
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{\mathrm{mean}_t (v_{tj} - f_j(c_t))^2}{\sigma_j^2} \right)
 
-    The map f is fitted to half of the training side. The mean runs over the other half of the training side, or over
-    the held-out side. :math:`\sigma_j^2` is the variance of factor j in the whole dataset, so that a factor that is
-    constant on the held-out side has a score too. :math:`v_{tj}` is the value of factor j of example t, and :math:`c_t`
-    is the code of this example.
+    k is the number of factors, :math:`v_{tj}` is the value of factor j of example t, and :math:`c_t` is the code of
+    this example. The map f is fitted to half of the training side, and :math:`f_j` is its prediction of factor j. For
+    the score of the training side, the mean runs over the other half of the training side. For the score of the
+    held-out side, it runs over all held-out examples. :math:`\sigma_j^2` is the variance of factor j in the whole
+    dataset. The score is therefore defined even if a factor is constant on the held-out side.
 
     The score is at most 1. On the held-out side it is far below 0 if the map extrapolates badly to the codes of the
     held-out examples. Rows with a missing label are left out.

@@ -17,8 +17,9 @@ def mean_interval(values: Sequence[float] | Any) -> Interval:
 
     .. math:: \bar x \pm t_{n-1}\, s / \sqrt n
 
-    s is the standard deviation (ddof 1), and :math:`t_{n-1}` is the 97.5% quantile of Student's t distribution with
-    :math:`n-1` degrees of freedom. The interval assumes that the values are independent and approximately normal.
+    :math:`\bar x` is the mean of the n values, s is their standard deviation (ddof 1), and :math:`t_{n-1}` is the 97.5%
+    quantile of Student's t distribution with :math:`n-1` degrees of freedom. The interval assumes that the values are
+    independent and approximately normal.
 
     >>> [round(end, 3) for end in mean_interval([1.0, 2.0, 3.0])]
     [-0.484, 4.484]
@@ -50,7 +51,7 @@ def difference_interval(first: Sequence[float] | Any, second: Sequence[float] | 
 
 
 def _interval(centre: float, variance: float, degrees: float) -> Interval:
-    """Return the interval around a value with this variance and number of degrees of freedom."""
+    """Return the confidence interval around an estimate with this variance and number of degrees of freedom."""
     from scipy.special import stdtrit
 
     half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * math.sqrt(variance)

@@ -22,7 +22,10 @@ SAMPLES_PER_BATCH = 8_192  # maximum number of samples that are decoded together
 
 @torch.no_grad()
 def log_weights(run: Run, x: Tensor, samples: int, noise: Noise) -> Float[Tensor, "b s"]:
-    r"""Return the log weights :math:`\log p(x|z) p(z) / q(z|x)` of posterior samples z, (examples, samples)."""
+    r"""Draw posterior samples z of each example x, and return their log weights, (examples, samples).
+
+    .. math:: \log \frac{p(x|z)\,p(z)}{q(z|x)}
+    """
     repeated = x.repeat_interleave(samples, 0)
     z, ratio = run.spec.method.posterior_sample(run.net, repeated, noise)
     weights: Tensor = (-run.net.nll(repeated, z) - ratio).unflatten(0, (len(x), samples))

@@ -56,8 +56,9 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
     .. math:: p_j = P_\pi(|d_j^\pi| \ge |d_j|), \quad
         p_j^{all} = P_\pi(\max_k |d_k^\pi| / s_k \ge |d_j| / s_j)
 
-    :math:`d_j` is the observed difference of the means of score j, :math:`d^\pi` are the differences when runs are
-    assigned to the groups at random, and :math:`s_k` is the root mean square of :math:`d_k^\pi`. The second p-value
+    :math:`\pi` is a random assignment of the runs to the two groups, and :math:`P_\pi` is the probability over such
+    assignments. :math:`d_j` is the observed difference of the means of score j, :math:`d_j^\pi` is this difference
+    under the assignment :math:`\pi`, and :math:`s_k` is the root mean square of :math:`d_k^\pi`. The second p-value
     controls the probability of any false positive among the m scores, even if the scores depend on each other. Both
     p-values are two-sided.
 
@@ -105,7 +106,10 @@ def compare_paired_scores(differences: Array, seed: int = 0) -> tuple[Array, Arr
 
 
 def count_assignments(first: int, second: int, paired: bool) -> int:
-    """Return how many assignments a test of two groups of these sizes uses."""
+    """Return how many assignments a test of two groups of these sizes uses.
+
+    If the test is paired, `first` is the number of pairs, and `second` is ignored.
+    """
     return min(2**first if paired else math.comb(first + second, first), MAX_ASSIGNMENTS)
 
 
@@ -119,7 +123,7 @@ def _signs(n: int, rng: np.random.Generator) -> Array:
 def _p_values(gaps: Array) -> tuple[Array, Array]:
     """Return the p-value of each score alone, and corrected for all scores.
 
-    `gaps` are absolute differences of means, (assignments, m). The first row is the observed one.
+    `gaps` are absolute differences of means, (assignments, m). The first row belongs to the observed assignment.
     """
     scale = np.sqrt((gaps**2).mean(0))
     gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # a smaller scale is only rounding error

@@ -26,12 +26,13 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
         z_{ti} \sim U(\min_s \mu_i(x_s), \max_s \mu_i(x_s))
 
     A classifier is trained to distinguish the reconstructions :math:`\hat x` of examples x from the examples
-    :math:`\tilde x`, which are decoded from latents z whose coordinates are drawn independently. :math:`\mu` is the
-    posterior mean and g is the decoder. The classifier is trained on half of the examples, and a is its accuracy on the
-    other half. PIPE stands for posterior indifference projection equivalence.
+    :math:`\tilde x`, which are decoded from latents z. Each coordinate of z is drawn independently, from the uniform
+    distribution between the smallest and the largest posterior mean of this latent. :math:`\mu` is the posterior mean
+    and g is the decoder. The classifier is trained on half of the examples, and a is its accuracy on the other half.
+    PIPE stands for posterior indifference projection equivalence.
 
-    The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two, so every combination of values of
-    the latents decodes to a possible example. 0 means that the classifier is always correct.
+    The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two kinds of examples, so every
+    combination of values of the latents decodes to a possible example. 0 means that the classifier is always correct.
 
     Limitations: A high score is a necessary condition of disentanglement but not a sufficient one. A model that ignores
     its latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
@@ -45,7 +46,7 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
     Reference: Estermann and Wattenhofer (2023), arXiv:2303.01384.
 
     Args:
-        run: A run with a decoder and latents that are not on a curved space.
+        run: A run with a decoder whose latents are ordinary numbers.
         data: The dataset.
         index: Indices of the examples to reconstruct.
         seed: Random seed for the latents and the classifier.
@@ -76,7 +77,10 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
 def train_classifier(
     run: Run, data: FactorData, latents: Float[Tensor, "n d"], independent: Float[Tensor, "n d"], seed: int, steps: int
 ) -> nn.Module:
-    """Train a network with two outputs: logits of "reconstruction" and of "independent latents"."""
+    """Train a network to distinguish decoded `latents` from decoded `independent` latents.
+
+    The two outputs of the network are the logits of these two classes.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         classifier = resolve_net(default_net(data))[1](tuple(data.shape), 1)[0].to(latents.device)

@@ -1,4 +1,4 @@
-"""The mean squared error with which a run decodes examples."""
+"""The mean squared error between examples and what a run decodes from their latents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decoding_error(run: Run, data: FactorData, index: Int[Tensor, " n"], latents
         run: A run with a decoder.
         data: The dataset.
         index: The indices of n examples.
-        latents: The latents from which these examples are decoded.
+        latents: The latents, (n, d), from which these examples are decoded.
 
     Returns:
         The error.

@@ -17,8 +17,9 @@ MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that ma
 def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
     """Return the fields in which the records of a metric differ, such as the estimator, sample sizes or versions.
 
-    The records are compared with the first one until one of them differs. The result has the fields in which these two
-    records differ, with both values. It is empty if all records agree.
+    A record is a stored score with the settings of its computation. Every record is compared with the first one. The
+    result has the fields in which the first record and the next one that differs from it disagree, with both values. It
+    is empty if all records agree.
     """
     records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
     methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]

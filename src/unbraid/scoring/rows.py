@@ -1,4 +1,4 @@
-"""Rows of scores that show as a table."""
+"""Rows of scores that notebooks and `print` show as a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class ScoreRows(list[Row]):
-    """A list of rows. It is an ordinary list, which notebooks and `print` show as a table with the main scores.
+    """A list of rows. Notebooks and `print` show it as a table with the main score of each metric.
 
     Attributes:
         specs: The specs of the runs, from which the labels of the rows are made.
@@ -51,7 +51,7 @@ class ScoreRows(list[Row]):
         return [*self._shared(), *sample_sentences(samples)]
 
     def _labels(self) -> dict[str, str]:
-        """Return the label of each run by its id. Without runs, torch is not imported."""
+        """Return the label of each run by its id. If there are no runs, torch is not imported."""
         if not self.specs:
             return {}
         from unbraid.runs.labels import run_labels

@@ -124,7 +124,10 @@ class RunScorer:
             self.code_rows = {}
 
     def flat_scores(self, names: Iterable[str], kinds: Iterable[str]) -> dict[str, Any]:
-        """Return the digest and sample sizes of the protocol, and all scores under names such as `mig.discrete_mig`."""
+        """Return a flat dictionary with the digest and the sample sizes of the protocol, and with all scores.
+
+        The scores have names such as `mig.discrete_mig`.
+        """
         flat: dict[str, Any] = {"protocol": identity_digest(self.record_key(name, "") for name in names)}
         flat |= sample_description(self.sizes, self.protocol)
         for kind, name in ((kind, name) for kind in kinds for name in names):

@@ -55,8 +55,9 @@ def score(
 
     Args:
         runs: One run, several runs, or one or several folders of runs. Diverged runs in folders are left out with a
-            warning. A run that is given twice has one row. A model that was adopted twice has two rows with equal
-            scores, and a warning names the two runs. By default `codes` and `factors` are scored instead of runs.
+            warning. A run that is given twice has one row. A model that was trained elsewhere and adopted twice has two
+            rows with equal scores, and a warning names the two runs. If `runs` is None, `codes` and `factors` are
+            scored instead.
         metrics: Names of metrics, as a list or separated by commas, or "all". By default
             `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
             named here. By default and with "all", it is left out.
@@ -71,7 +72,7 @@ def score(
             continuous if it has many distinct numbers; see `unbraid.label_kinds.looks_continuous`. A warning announces
             this choice.
         protocol: Defines which examples the metrics use. By default each run uses the protocol of the study that it
-            belongs to. If it belongs to no study, metrics are fitted and tested on disjoint samples.
+            belongs to. For a run that belongs to no study, metrics are fitted and tested on disjoint samples.
         jobs: Number of processes that compute metrics of runs. By default one per core. The processes are started only
             if there is enough work.
         quiet: Whether to hide the progress bar.
@@ -149,7 +150,8 @@ def _list_runs(runs: Any) -> Any:
 def _results_of_folders(given: Any, runs: Sequence[Run]) -> AbstractContextManager[None]:
     """Return a context that keeps the results tables of runs up to date, if the runs were given by their folders.
 
-    Scoring single runs in a loop does not write the table of all runs every time.
+    For runs that were given in another way, the context does nothing. If a loop scores single runs, the table of all
+    runs is therefore not written again for each run.
     """
     from unbraid.runs.results_update import updated_results
     from unbraid.runs.run import are_folders

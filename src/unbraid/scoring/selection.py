@@ -55,9 +55,9 @@ def select(
     - "model_centrality" is a mean of FactorVAE scores in two directions: other runs encode examples that a run decodes,
       and the run encodes examples that the others decode. The latents of the decoding run take the place of the
       factors. This criterion needs a decoder and a normal prior (`unbraid.metrics.model_centrality`).
-    - "pipe" trains a classifier to tell reconstructions from decoded latents that are drawn independently
-      (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about 15 s
-      per run for the images of `sprites` (32x32 pixels).
+    - "pipe" trains a classifier to distinguish reconstructions from examples that are decoded from independently drawn
+      latents (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about
+      15 s per run for the images of `sprites` (32x32 pixels).
 
     UDR and ModelCentrality measure agreement, so a mistake that all runs share scores high. A high PIPE score is
     necessary but not sufficient for disentanglement: a run that encodes nothing has the highest score.
@@ -200,7 +200,7 @@ def rank_group(
 
 
 class EncodedRun(NamedTuple):
-    """The examples as one run encoded them.
+    """The codes that one run computed from the examples, and statistics of its posteriors.
 
     Attributes:
         codes: Codes of the default kind, (examples, d).
@@ -221,7 +221,7 @@ class EncodedRun(NamedTuple):
 def encode_runs(
     group: Sequence[Run], data: FactorData, index: Tensor, report: ProgressCallback, done: int
 ) -> Iterator[EncodedRun]:
-    """Yield the examples as each run encodes them, one run after another."""
+    """Encode the examples with one run after another, and yield one `EncodedRun` per run."""
     for i, (run, q) in enumerate(zip(group, encode_tables((run, data, index) for run in group), strict=True)):
         report(done + i, f"encoded with {run.label}")
         codes, kl = run.codes(q).cpu().numpy(), run.spec.method.information(q)
@@ -238,10 +238,10 @@ def rank_large_group(
     report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> list[tuple[float, int]]:
-    """Return UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1 runs.
+    """Return the UDR and the number of informative latents of each run in a group of more than `MAX_PARTNERS` + 1 runs.
 
-    The runs are put on a circle in random order. Each is compared with the `MAX_PARTNERS` nearest others, half of them
-    on each side. Codes are in memory only while they are compared.
+    The runs are put on a circle in random order. Each run is compared with its `MAX_PARTNERS` nearest neighbours, half
+    of them on each side. The codes of a run are in memory only while they are compared.
     """
     n, reach = len(group), MAX_PARTNERS // 2
     order = np.random.default_rng(seed).permutation(n)

@@ -66,12 +66,15 @@ class Side:
 
     @classmethod
     def read(cls, name: str, folders: Folders, only: Only = None) -> Side:
-        """Read the runs of folders. Copies of a run count once."""
+        """Read the runs of folders. Several runs with the same model count once."""
         return cls.of_runs(name, " ".join(map(str, as_folders(folders))), search_runs(folders, only))
 
     @classmethod
     def of_runs(cls, name: str, where: str, found: Sequence[RunFolder]) -> Side:
-        """Read the scores of runs that were found in the folders `where`. An adopted model counts once."""
+        """Read the scores of runs that were found in the folders `where`.
+
+        Several runs with the same model count once.
+        """
         statuses = [run.status for run in found]
         done = [run for run, status in zip(found, statuses, strict=True) if status == "done"]
         models = [ScoredRun.read(group[0]) for group in group_same_models(done)]
@@ -112,6 +115,9 @@ class Side:
         return max(scored, key=lambda pair: sign * pair[0])[1] if scored else None
 
     def seeds(self) -> set[int | str]:
-        """Return the different seeds of the scored runs. Each adopted model without a seed counts as one seed."""
+        """Return the different seeds of the scored runs.
+
+        A model that was trained elsewhere may have no seed. Each such model counts as a seed of its own.
+        """
         settings = [entry.settings for entry in self.scored_runs()]
         return {own["model"] if own["seed"] is None else own["seed"] for own in settings}

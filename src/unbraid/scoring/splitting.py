@@ -28,7 +28,8 @@ def split_runs(folders: Sequence[Path], between: str | Sequence[str], only: Only
         The sides, sorted by the values, and a remark if runs without these settings were left out.
 
     Raises:
-        UserError: If a name is unknown, if no run has the settings, or if they have the same values in all runs.
+        UserError: If a name is unknown, if no run has the settings, or if the settings have the same values in all
+            runs.
     """
     names = between.split(",") if isinstance(between, str) else list(between)
     found = search_runs(folders, only)

@@ -45,7 +45,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         method: The method: a name such as "beta_vae", a class, or an instance such as ``BetaVAE(beta=4.0)``.
         latents: The number of latent dimensions.
         steps: The number of training steps.
-        batch: The number of examples per step. They are drawn with replacement.
+        batch: The number of examples per step. The examples are drawn with replacement.
         learning_rate: The learning rate of Adam. None means the default of the method, which is 1e-4 for most methods.
         net: The network, as in `unbraid.train`. Default: `locatello` for images and `mlp` for vectors.
         likelihood: "bernoulli", "gaussian" (variance 1) or "normal" (variance 0.1). Default: `bernoulli` for images and
@@ -53,8 +53,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         shape: For images, the shape (h, w) or (c, h, w) of one image. A row of X is then a flattened image with pixels
             in [0, 1]. None means that rows are vectors.
         device: The device to train on, such as "cpu" or "cuda".
-        random_state: The seed of the run, or a `numpy.random.RandomState` from which it is drawn. None draws a
-            different seed in each fit.
+        random_state: The seed of the run, or a `numpy.random.RandomState` from which the seed is drawn. If it is None,
+            each fit draws a different seed.
         verbose: Whether to show the progress of the training.
 
     Attributes:
@@ -145,8 +145,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Args:
             X: Examples, (n, d).
-            y: Labels of the examples, (n,) or (n, k). The training ignores them. They become the factors of the data
-                that `run_` keeps, with which `unbraid.score` computes metrics.
+            y: Labels of the examples, (n,) or (n, k). The training ignores them. They are kept as the factors of the
+                data of `run_`, so that `unbraid.score` can compute metrics.
 
         Returns:
             The estimator.
@@ -266,7 +266,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return data
 
     def _job(self, data: OwnData) -> TrainingJob:
-        """Return what to train on the data."""
+        """Return the training job for the data: the spec of the run, the data and the builder of its network."""
         (method,) = as_methods(self.method)
         defaults = RunDefaults.choose(data, self.net, self.likelihood)
         spec = defaults.spec(
@@ -290,7 +290,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
 
 def _settings(method: Any) -> dict[str, Any]:
-    """Return the settings of a method by name, or nothing if it is not a valid method."""
+    """Return the settings of a method by name, or an empty dictionary if it is not a valid method."""
     try:
         (chosen,) = as_methods(method)
     except (TypeError, ValueError):

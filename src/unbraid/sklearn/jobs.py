@@ -22,7 +22,10 @@ Key = tuple[str | int, ...]
 
 
 class Recorded(BaseException):
-    """Ends the `fit` of an estimator whose job was recorded. No `except Exception` in a meta-estimator catches it."""
+    """Ends the `fit` of an estimator whose job was recorded.
+
+    It is not a subclass of `Exception`, so an `except Exception` in a meta-estimator does not catch it.
+    """
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class TrainingJob:
 
     @property
     def data_key(self) -> Key:
-        """A key that is equal for jobs that can be trained by one call: same data, same device, same network."""
+        """A key that is equal for jobs with the same data, device and network. One call can train all these jobs."""
         pair = self.spec.net.startswith("modules:")  # the name of a pair of networks contains a digest of its weights
         return self.data.fingerprint, str(self.data.device), self.spec.net if pair else id(self.builder)
 

@@ -18,8 +18,8 @@ def metric_scorer(
     """Make a function that scores the codes of an estimator with a metric, for the argument `scoring` of searches.
 
     Args:
-        metric: The name of a metric in `unbraid.metrics.METRICS`. Its headline score is used. If low values of it are
-            better, the sign is changed, because scikit-learn maximises scores.
+        metric: The name of a metric in `unbraid.metrics.METRICS`. Its headline score is used. If lower values of this
+            score are better, its sign is changed, because scikit-learn maximises scores.
         continuous: Names of continuous factors (see `unbraid.score`).
         protocol: Defines which rows the metric uses. The default is that of `unbraid.score`.
 

@@ -34,14 +34,14 @@ class StackedSearch:
 
         Args:
             X: Examples, (n, d).
-            y: The target of the estimator, or the factors of `metric_scorer`.
+            y: The target of the estimator, or the factors that `metric_scorer` needs.
             params: Further arguments of scikit-learn, such as `groups`.
 
         Returns:
             The search.
 
         Raises:
-            UserError: If `n_jobs` or a random state does not suit a stacked search.
+            UserError: If `n_jobs` is neither None nor 1, or if a random state is not an integer.
         """
         if self.n_jobs not in (None, 1):
             raise UserError(
@@ -66,10 +66,10 @@ class StackedSearch:
 class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
     """`sklearn.model_selection.GridSearchCV` whose candidates are trained together.
 
-    The candidates of one fold have the same training data. Those that differ only in hyperparameters such as
-    `method__beta`, in the learning rate or in the seed form one stack, which is faster than one training after another.
-    Candidates with other numbers of latents, steps or examples per batch form stacks of their own. The scores are the
-    same as those of scikit-learn's class up to rounding.
+    The candidates of one fold have the same training data. Candidates that differ only in hyperparameters such as
+    `method__beta`, in the learning rate or in the seed form one stack. Training a stack is faster than training its
+    candidates one after another. Candidates with different numbers of latents, steps or examples per batch form
+    separate stacks. The scores are the same as those of scikit-learn's class up to rounding.
 
     The estimator is a `VAE`, or contains one, as a pipeline does. Every candidate is fitted in two passes: the first
     collects the runs to train, and the second is the search of scikit-learn. The steps of a pipeline before the `VAE`
@@ -94,7 +94,7 @@ class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
 class RandomizedSearchCV(StackedSearch, model_selection.RandomizedSearchCV):
     """`sklearn.model_selection.RandomizedSearchCV` whose candidates are trained together (see `GridSearchCV`).
 
-    Its own `random_state` must be an integer, too.
+    The `random_state` of the search must be an integer too.
     """
 
     def candidates(self) -> list[Candidate]:
@@ -110,8 +110,8 @@ class RandomizedSearchCV(StackedSearch, model_selection.RandomizedSearchCV):
 def record_jobs(estimator: Any, candidates: Iterable[Candidate], X: Any, y: Any) -> list[TrainingJob]:
     """Return what the estimator would train with each of the candidate parameters.
 
-    Candidates whose parameters or data are invalid are left out. scikit-learn meets the same error when it fits them,
-    and treats it as `error_score` says.
+    Candidates whose parameters or data are invalid are left out. When scikit-learn fits them in the second pass, the
+    same error occurs again, and scikit-learn handles it according to `error_score`.
     """
     with recorded_jobs() as jobs:
         for parameters in candidates:

@@ -2,7 +2,7 @@
 
 The classes listed here are the latent spaces of `unbraid.methods.DiffusionVAE`. To create a space, pass the number of
 latents, which is the dimension n of the ambient Euclidean space. Points are rows of n ambient coordinates, and all
-methods are pure functions of them.
+methods are pure functions of these coordinates.
 
 >>> import torch
 >>> from unbraid.spaces import Sphere

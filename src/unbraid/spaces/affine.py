@@ -74,7 +74,10 @@ def affine_diffeomorphic(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"
 
 
 def determinant(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b"]:
-    """Return the determinant of A for each map: the factor by which areas grow, negative for reflections."""
+    """Return the determinant of A for each map.
+
+    Its absolute value is the ratio of an area after the map to the area before it. It is negative for reflections.
+    """
     return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
 
 

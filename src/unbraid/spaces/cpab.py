@@ -5,10 +5,11 @@ c, the field is given by a 2 x 3 matrix A_c. The velocity at a point p = (x, y) 
 (cells, 2, 3) holds the matrices of all triangles.
 
 The flow moves points along the field for one unit of time. It is integrated in equal steps. In each step, a point in
-triangle c moves by (expm(A_c / steps) - I) (x, y, 1). `step_table` computes these matrices once per field, so each step
-only needs to find the triangle and look up its matrix. The steps run as tensor operations (`cpab_steps`), as compiled
-CPU code (`cpab_cpu`) or as Triton kernels (`cpab_gpu`). The backward pass recomputes the positions and applies the
-adjoint of each step, from the last step to the first.
+triangle c moves by (expm(A_c / steps) - I) (x, y, 1). To exponentiate a 2 x 3 matrix, a third row of zeros is added to
+it, and the upper two rows of the result are used. `step_table` computes the matrices expm(A_c / steps) - I once per
+field, so each step only needs to find the triangle and look up its matrix. The steps run as tensor operations
+(`cpab_steps`), as compiled CPU code (`cpab_cpu`) or as Triton kernels (`cpab_gpu`). The backward pass recomputes the
+positions and applies the adjoint of each step, from the last step to the first.
 
 Reference: Freifeld et al. (2015), "Highly-expressive spaces of well-behaved transformations: keeping it simple";
 Freifeld et al. (2017), "Transformations based on continuous piecewise-affine velocity fields".
@@ -62,7 +63,7 @@ def field_matrices(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Ten
 def evaluate_fields(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
-    """Evaluate piecewise-affine functions at points.
+    """Evaluate the piecewise-affine functions of b tables of matrices at points.
 
     The points are (n, 2) if all tables share them, or (b, n, 2) with separate points for each table.
     """
@@ -87,7 +88,10 @@ def velocity(
 
 
 def step_table(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
-    """Return the matrices expm(A_c / steps) - I (..., cells, 2, 3), which give the displacement in a single step."""
+    """Return a table (..., cells, 2, 3) of the matrices expm(A_c / steps) - I.
+
+    Multiplied by (x, y, 1), the matrix of a triangle gives the displacement of a point in a single step.
+    """
     if steps < 1:
         raise UserError(f"The number of steps of a flow must be at least 1. Got {steps} instead.")
     generators, squarings = field_matrices(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
@@ -106,9 +110,11 @@ def compiled_kernels(t: Tessellation, table: Tensor, points: Tensor) -> ModuleTy
 
 
 class Flow(torch.autograd.Function):
-    """Apply steps p <- p + E_c (x, y, 1) to points (1 or b, n, 2), where E is a table (b, cells, 2, 3).
+    """Apply steps p <- p + E_c (x, y, 1) to points p = (x, y).
 
-    The result has shape (b, n, 2). Only the inputs are saved, because the backward pass recomputes the positions.
+    E is a table (b, cells, 2, 3), and c is the triangle that contains p. The points have the shape (b, n, 2), or
+    (1, n, 2) if all b fields share them. The result has the shape (b, n, 2). Only the inputs are saved, because the
+    backward pass recomputes the positions.
     """
 
     @staticmethod
@@ -229,7 +235,8 @@ def integrate(
 
     .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix}
 
-    Here c(p) is the triangle that contains p. The path is approximated by repeating the following step N times:
+    Here c(p) is the triangle that contains p, and `field_matrices` returns the matrices A. The path is approximated by
+    repeating the following step N times:
 
     .. math:: p \leftarrow e^{A_{c(p)} / N} \begin{bmatrix} p \\ 1 \end{bmatrix}
 

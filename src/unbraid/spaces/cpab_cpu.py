@@ -2,7 +2,8 @@
 
 Points are processed in blocks, and all steps of one block run before the next block starts. Import this module only
 when a flow is integrated, because it loads numba. A step performs the same operations in the same order as
-`cpab_steps.advance_points`, so positions are bitwise identical.
+`cpab_steps.advance_points`, so positions are bitwise identical. The functions below call each of the b fields of a
+batch an image, because each field warps one image.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from unbraid.spaces.tessellation import Tessellation
 COMPILER_OPTIONS = {"enable_fp_fusion": False, "num_stages": 1}  # no fused multiply-adds
 FORWARD_OPTIONS = {"BLOCK": 128, "num_warps": 4, **COMPILER_OPTIONS}
 BLOCK = 32  # points per block of the backward kernel, one per thread of a warp
-PROGRAMS = 2560  # programs of the backward kernel, one warp each, which occupy a whole H200
+PROGRAMS = 2560  # number of programs of the backward kernel. With one warp each, they occupy a whole H200
 HIGH_BITS: tl.constexpr = tl.constexpr(-65536)  # mask of the upper 16 bits of a float32, which form a bfloat16
 # Triton's interpreter does not support bfloat16.
 BFLOAT16: tl.constexpr = tl.constexpr(tl.float32 if is_interpreted() else tl.bfloat16)

@@ -45,7 +45,8 @@ def backpropagate(
     """Return the gradients for the table and the points, as `cpab.FlowGradient` does.
 
     The steps are divided into about sqrt(steps) segments. Only the positions at the start of each segment are saved.
-    Positions within a segment are recomputed. At most about 2 sqrt(steps) positions are in memory at the same time.
+    Positions within a segment are recomputed. At most about 2 sqrt(steps) positions of each point are in memory at the
+    same time.
     """
     flat_table, segment = flatten_table(table), math.isqrt(steps - 1) + 1
     x, y = points.expand(len(table), -1, -1).unbind(-1)

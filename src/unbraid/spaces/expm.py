@@ -1,7 +1,7 @@
 """The matrix exponential of affine generators.
 
 A generator is the 2 x 3 matrix g of an affine velocity field, v(p) = g (x, y, 1). The sequence of operations does not
-depend on the values, and no operation waits for the device.
+depend on the values, and no operation makes the CPU wait for the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEGREE = 12  # degree of the Taylor polynomial, which is evaluated in three bloc
 
 
 def compose(a: Float[Tensor, "*b 2 3"], b: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
-    """Multiply 3 x 3 matrices whose last rows are zero and are omitted, in full precision on every device."""
+    """Multiply 3 x 3 matrices in full precision on every device. Their last rows are zero and are omitted."""
     return torch.addcmul(a[..., :, :1] * b[..., :1, :], a[..., :, 1:2], b[..., 1:, :])
 
 
@@ -39,11 +39,11 @@ def expm1(g: Float[Tensor, "*b 2 3"], squarings: int = SQUARINGS) -> Float[Tenso
         s(E) = 2 E + E^2, \quad G = \begin{bmatrix} g \\ 0 \end{bmatrix}
 
     where s is applied k = `squarings` times. The identity is never added, so the relative error stays small even if
-    g is small. The relative error depends on the norm of g, which is the maximum over its rows of the sum of absolute
-    values. With the default number of squarings and float64, it is below 1e-14 for norms up to 10 and below 1e-12 for
-    norms up to 16. For larger norms, it grows with the 13th power of the norm. It is 1e-9 for norm 32 and 1e-5 for norm
-    64, and no digit is correct for norms above 128. The degree and the number of squarings do not depend on the values,
-    so the function can be captured in a CUDA graph and mapped with vmap.
+    g is small. The relative error depends on the norm of g, which is the largest sum of absolute values in a row. With
+    the default number of squarings and float64, the error is below 1e-14 for norms up to 10 and below 1e-12 for norms
+    up to 16. For larger norms, the error grows with the 13th power of the norm. It is 1e-9 for norm 32 and 1e-5 for
+    norm 64, and no digit is correct for norms above 128. The degree and the number of squarings do not depend on the
+    values, so the function can be captured in a CUDA graph and mapped with vmap.
     Reference: Moler & Van Loan (2003), "Nineteen dubious ways to compute the exponential of a matrix, twenty-five
     years later", methods 1 and 3.
     """

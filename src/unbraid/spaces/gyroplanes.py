@@ -1,4 +1,4 @@
-"""A layer of signed distances to hyperplanes of hyperbolic space, which generalises a linear layer."""
+"""A layer that generalises a linear layer to hyperbolic space. Its outputs are signed distances to hyperplanes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Gyroplanes(nn.Module):
 
     Args:
         linear: A linear layer with a bias. Its parameters become those of this layer.
-        curvature: The absolute value c of the curvature. It is a buffer, because runs of a stack may differ in it.
+        curvature: The absolute value c of the curvature. It is stored as a buffer, because runs that are trained
+            together in a stack may have different curvatures.
     """
 
     curvature: Tensor

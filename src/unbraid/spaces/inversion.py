@@ -11,8 +11,8 @@ def invert_distribution(
 ) -> Float[Tensor, " b"]:
     """Return one sample per density, as a differentiable function of the log densities and of uniform numbers.
 
-    The density is constant in each interval, so the distribution function is linear between the ends of intervals. The
-    sampling needs no rejection, so it works under ``vmap``.
+    The density is approximated by a constant in each interval, so the distribution function is linear within an
+    interval. The sampling needs no rejection, so it works under ``vmap``.
 
     Args:
         nodes: The midpoints of m intervals of equal width, in increasing order.

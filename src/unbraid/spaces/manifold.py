@@ -170,7 +170,7 @@ class Space(ABC):
 
         .. math:: -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol + \frac{Sc(z)\, t}{4}
 
-        where Vol is the volume of the manifold and Sc is the scalar curvature.
+        where d is the dimension of the manifold, Vol is its volume, and Sc is the scalar curvature.
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
 
         Args:

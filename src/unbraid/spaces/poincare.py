@@ -66,9 +66,10 @@ def translate(start: Float[Tensor, "*b d"], v: Float[Tensor, "*b d"], c: float |
 
     .. math:: z = \exp_\mu(P_{0 \to \mu}\, v)
 
-    The vector v at the origin is parallel transported to the point :math:`\mu`. The result equals the Moebius sum of
-    :math:`\mu` and v in the Poincare ball. It is computed by a Lorentz boost of the hyperboloid. This is accurate even
-    far from the origin, unless a long geodesic leads back towards the origin.
+    The vector v at the origin is parallel transported to the point :math:`\mu` (P), and the exponential map at
+    :math:`\mu` follows the geodesic in its direction. In the Poincare ball, the result is the Moebius sum of
+    :math:`\mu` and v. It is computed by a Lorentz boost of the hyperboloid. This is accurate even far from the origin,
+    unless a long geodesic leads back towards the origin.
 
     Args:
         start: Normal coordinates (..., d) of the points :math:`\mu`.

@@ -15,7 +15,7 @@ from unbraid.spaces.sphere import Sphere, log_sphere_volume
 
 
 class EvenDecoder(nn.Module):
-    """A decoder whose output is the same for z and -z, because it averages the outputs of an inner decoder for both.
+    """A decoder whose output is the same for z and -z: the mean of the outputs of an inner decoder for z and for -z.
 
     It maps codes (b, n) to outputs of the same shape as those of the inner decoder.
     """

@@ -32,9 +32,10 @@ def radius_range(scale: Float[Tensor, " b"], d: int, c: float | Tensor) -> tuple
     r"""Return the ends of the interval of radii outside which the density is negligible.
 
     The mode solves :math:`r^2 / \sigma^2 = (d - 1)\, x \coth x` with :math:`x = \sqrt c\, r`. Because
-    :math:`\max(1, x) \le x \coth x \le 1 + x`, it lies between two bounds. The logarithm of the density is at least as
-    curved as that of a normal distribution with the standard deviation :math:`\sigma`, so its tails are lighter.
-    Gradients treat the ends as constants.
+    :math:`\max(1, x) \le x \coth x \le 1 + x`, it lies between two bounds. The interval extends `WIDTHS` times
+    :math:`\sigma` beyond these bounds. This is enough, because the tails of the density are lighter than those of a
+    normal distribution with the standard deviation :math:`\sigma`: its logarithm is at least as curved. Gradients treat
+    the ends as constants.
     """
     s = scale.detach()
     linear, square = (d - 1) * s.square() * c**0.5, (d - 1) * s.square()
@@ -85,10 +86,10 @@ def mean_squared_radius(scale: Float[Tensor, " b"], d: int, c: float | Tensor) -
 
 
 def log_density(v: Float[Tensor, "b d"], scale: Float[Tensor, " #b"], c: float | Tensor) -> Float[Tensor, " b"]:
-    """Return the log density at the ends of geodesics that start at the mean with the vectors v, in float64.
+    """Return the log density at the ends of geodesics that start at the mean, in float64.
 
     Args:
-        v: One vector per distribution.
+        v: One vector per distribution, whose direction and length are those of the geodesic.
         scale: One scale per distribution, or a single scale for all of them.
         c: The absolute value of the curvature, at least 0.
     """
@@ -107,7 +108,7 @@ def sample_radii(
 
 
 def sample(scale: Float[Tensor, " b"], d: int, c: float | Tensor, noise: Noise) -> Float[Tensor, "b d"]:
-    """Return one vector per distribution. The geodesic from the mean with this vector ends at a sample.
+    """Return one vector per distribution. The geodesic from the mean with its direction and length ends at a sample.
 
     Args:
         scale: The scale of each distribution.

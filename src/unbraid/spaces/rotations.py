@@ -14,7 +14,7 @@ from unbraid.errors import UserError
 from unbraid.spaces.manifold import MIN_SQUARED_LENGTH, Space, normalise
 
 SQUARINGS = 14  # number of times a matrix is squared until its largest eigenvalue dominates
-# Regularisation relative to the matrix norm, which keeps the gradient finite if the nearest rotation is not unique.
+# Regularisation relative to the norm of the matrix. It keeps the gradient finite if the nearest rotation is not unique.
 REGULARISATION = 1e-4
 
 
@@ -83,7 +83,7 @@ def nearest_rotation(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
 
 
 def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3"]:
-    r"""Return a zero rotation vector whose gradient is that of the nearest rotation R of m.
+    r"""Return a rotation vector that is zero, but has the gradient of the rotation R that is nearest to m.
 
     .. math:: (tr(S) I - S)^{-1}\, vex(R'm - m'R), \quad S = R'm
 

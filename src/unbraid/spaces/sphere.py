@@ -13,7 +13,8 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.spaces.manifold import Space, normalise
 
-# A point counts as lying on an axis if the tangential part of the axis has a squared length below this.
+# A point of the sphere counts as lying on an axis if the component of the axis's unit vector that is tangential to the
+# sphere at this point has a squared length below this.
 ON_AXIS_TOLERANCE = 1e-6
 
 

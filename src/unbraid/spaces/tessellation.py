@@ -27,7 +27,7 @@ PIVOT_TOLERANCE = 1e-9  # a row reduction treats entries whose absolute value is
 
 @dataclass(frozen=True)
 class Tessellation:
-    """A space of velocity fields on the unit square, divided into rectangles of four triangles each.
+    """A space of velocity fields on the unit square. The square is divided into rectangles of four triangles each.
 
     Args:
         nx: Number of rectangles along x.

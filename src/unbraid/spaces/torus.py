@@ -17,7 +17,7 @@ from unbraid.spaces.manifold import Space, normalise
 
 @dataclass(frozen=True)
 class FlatTorus(Space):
-    """The product of d = latents / 2 unit circles. Latents 2 i and 2 i + 1 are the coordinates of circle i.
+    """The product of d = latents / 2 unit circles. The latents 2i and 2i + 1 are the coordinates of circle i.
 
     Args:
         latents: The dimension of the ambient space, an even number.

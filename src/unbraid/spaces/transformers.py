@@ -105,7 +105,9 @@ def _warp_with(image: Tensor, map_points: Callable[[Tensor], Tensor], padding: s
 def to_unit_square(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
     r"""Convert maps of :math:`[-1, 1]^2`, whose origin is the centre of the image, to maps of :math:`[0, 1]^2`.
 
-    .. math:: p \mapsto A p + \tfrac12 (b + 1 - A 1)
+    .. math:: p \mapsto A p + \tfrac12 (b + \mathbf 1 - A \mathbf 1)
+
+    where :math:`\mathbf 1` is the vector (1, 1).
 
     Args:
         matrix: Maps [A, b] (..., 2, 3) in coordinates from -1 to 1.

@@ -2,9 +2,9 @@ r"""The von Mises-Fisher distribution on the unit sphere in :math:`R^n`, by quad
 
 The density is proportional to :math:`e^{\kappa \mu^T z}`. The angle :math:`\theta` between z and the mean
 :math:`\mu` has the density :math:`p(\theta) \propto \sin^{n - 2}\theta\, e^{\kappa \cos\theta}`. Sums over nodes of
-:math:`\theta` give the KL from the uniform distribution and the inverse of the distribution function, by which angles
-are sampled. Both are differentiable in :math:`\kappa`, need no Bessel functions and no rejection, and work under
-``vmap``.
+:math:`\theta` give the KL from the uniform distribution. They also give the distribution function of :math:`\theta`,
+whose inverse is used to sample angles. The KL and the samples are differentiable in :math:`\kappa`, need no Bessel
+functions and no rejection, and work under ``vmap``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from unbraid.spaces.inversion import invert_distribution
 from unbraid.spaces.manifold import normalise
 
 NODES = 256  # number of intervals of the angle
-WIDTHS = 10.0  # the nodes reach to this many standard deviations of a narrow distribution
+WIDTHS = 10.0  # the nodes of a narrow distribution reach to at least this many of its standard deviations
 
 
 def angle_nodes(kappa: Float[Tensor, " b"], n: int) -> Float[Tensor, "b m"]:
     r"""Return the midpoints of equal intervals of :math:`\theta`, from 0 to the end of the density's support.
 
-    The end is :math:`\pi`, or less if the distribution is so narrow that larger angles have no weight. Gradients treat
-    it as a constant.
+    The end is :math:`\pi`, or less if the distribution is so narrow that the weight of larger angles is negligible.
+    Gradients treat the end as a constant.
     """
     end = ((WIDTHS + math.sqrt(n)) * kappa.detach().clamp(min=1e-6).rsqrt()).clamp(max=math.pi)
     midpoints = (torch.arange(NODES, dtype=kappa.dtype, device=kappa.device) + 0.5) / NODES
@@ -40,7 +40,7 @@ def log_weights(theta: Float[Tensor, "b m"], kappa: Float[Tensor, " b"], n: int)
 
 
 def log_ratio(versine: Float[Tensor, " b"], kappa: Float[Tensor, " b"], n: int) -> Float[Tensor, " b"]:
-    r"""Return the log of the density divided by the uniform density. `versine` is :math:`1 - \cos\theta` per point."""
+    r"""Return the log of the ratio of the density to the uniform density. `versine` is :math:`1 - \cos\theta`."""
     theta = angle_nodes(kappa, n)
     integral = log_weights(theta, kappa, n).logsumexp(1) + (theta[:, 1] - theta[:, 0]).log()
     uniform = 0.5 * math.log(math.pi) + math.lgamma(0.5 * (n - 1)) - math.lgamma(0.5 * n)

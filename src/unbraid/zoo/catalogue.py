@@ -31,8 +31,8 @@ class ZooFacts:
         choice: Whether the model is the "median" or the "best" run by the score `metric`.
         runs: The number of runs of the method on the dataset, from which the model was chosen.
         metric: The score by which the model was chosen, such as `mig.discrete_mig`.
-        exact_scores: The scores of the run before its weights were rounded, as the study computed them. The stored
-            scores of the model follow the default protocol, but a study may use other samples.
+        exact_scores: The scores of the run before its weights were rounded, as the study computed them. The study may
+            have used other samples than the default protocol, with which the stored scores of the model are computed.
     """
 
     choice: str
@@ -51,7 +51,7 @@ class ZooModel:
 
     Attributes:
         name: The name by which `ub.zoo.load` finds the model.
-        path: Its folder, which is an ordinary folder of a run with a model card.
+        path: The folder of the model. It is an ordinary run folder that also contains a model card.
     """
 
     name: str
