@@ -70,7 +70,7 @@ def check_decodes_prior(run: Run) -> None:
 
 
 def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
-    """Return the other runs with which each of n runs is compared.
+    """Return, for each of n runs, the indices of the runs with which it is compared.
 
     These are all other runs if there are at most `partners` of them. Otherwise the runs are arranged on a circle in
     random order, and each run is compared with its `partners` nearest neighbours, half of them on each side.

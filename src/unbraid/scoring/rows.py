@@ -46,7 +46,7 @@ class ScoreRows(list[Row]):
         return {**first, **score_columns(self, metrics)}
 
     def sentences(self) -> list[str]:
-        """Return the settings that all runs share, and which rows the metrics used, in words."""
+        """Return sentences that say which settings all runs share, and which rows the metrics used."""
         samples = [(row["train_rows"], row["test_rows"], row["draws"]) for row in self if "draws" in row]
         return [*self._shared(), *sample_sentences(samples)]
 
@@ -95,5 +95,8 @@ def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> 
 
 
 def metric_title(name: str) -> str:
-    """Return the column title of a metric: its name, with "(low)" if lower scores are better."""
+    """Return the column title of a metric: its name, followed by "(low)" if lower scores are better.
+
+    The column of `unsupervised` is called "total corr.", after its main score.
+    """
     return {"unsupervised": "total corr."}.get(name, name) + " (low)" * TRAITS[name].low_is_good

@@ -241,7 +241,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return torch.cat(codes).cpu().numpy().astype(X.dtype)
 
     def _examples(self, X: Any) -> Any:
-        """Return rows as vectors, or as images (n, c, h, w) if there is a shape."""
+        """Return the rows of X as vectors, or as images (n, c, h, w) if the parameter `shape` is set."""
         if self.shape is None:
             return X.astype(np.float32)
         shape = tuple(self.shape) if len(self.shape) == 3 else (1, *self.shape)

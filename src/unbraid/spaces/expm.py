@@ -25,7 +25,10 @@ def compose(a: Float[Tensor, "*b 2 3"], b: Float[Tensor, "*b 2 3"]) -> Float[Ten
 
 
 def _taylor_block(powers: list[Tensor], first: int) -> Tensor:
-    """Return the Taylor terms of degrees `first` to `first` + 3, divided by the power of degree `first` - 1."""
+    """Return the sum of the Taylor terms of degrees `first` to `first` + 3, without their common power `first` - 1.
+
+    `powers` are the first four powers of the matrix.
+    """
     total = powers[0] / math.factorial(first)
     for i, power in enumerate(powers[1:], 1):
         total = torch.add(total, power, alpha=1 / math.factorial(first + i))

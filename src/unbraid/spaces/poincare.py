@@ -20,7 +20,7 @@ SMALL = 1e-3  # squared arguments below this are evaluated by a series of three 
 
 
 def _piecewise(t: Tensor, series: tuple[float, float, float], function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return `function(sqrt(t))`, or for small t the series with these coefficients of 1, t and t^2."""
+    """Return `function(sqrt(t))`. For small t, use the series with these coefficients of 1, t and t^2 instead."""
     small = t < SMALL
     a, b, c = series
     return torch.where(small, a + t * (b + t * c), function(torch.where(small, 1.0, t).sqrt()))
