@@ -99,7 +99,7 @@ ROWS = {  # what a row of the traversal moves
     "diffusion_vae": "direction on the sphere from -2 to 2 radians",
     "s_vae": "direction on the sphere from -2 to 2 radians",
     "lsbd_vae": "circle from -2 to 2 radians, or one other latent from -2 to 2",
-    "poincare_vae": "direction from the example, from -2 to 2 units of length",
+    "poincare_vae": "direction: the code of the example moves along it by -2 to 2 units of length",
 }
 
 

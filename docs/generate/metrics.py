@@ -79,7 +79,9 @@ def invariances(name: str) -> str:
     text = "Scores do not depend on:\n\n" + "\n".join(lines)
     if law.changes:
         exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
-        text += "\n\nThe following scores depend on the scale of each latent:\n\n" + table(["score", "why"], exceptions)
+        scaled = any(line.startswith("- positive scaling") for line in lines)
+        start = "The following scores are exceptions, which do" if scaled else "The following scores"
+        text += f"\n\n{start} depend on the scale of each latent:\n\n" + table(["score", "why"], exceptions)
     return text
 
 

@@ -151,7 +151,7 @@ def test_panels_show_the_examples_and_what_is_decoded(sprites: FactorData) -> No
 def test_invalid_groups_raise(sprites: FactorData, tmp_path: Path) -> None:
     run = sprites_run(VAE(), sprites)
     for groups, got in (([[4]], "Got 4 instead"), ([[0, 0]], "Got 0, 0 instead"), ([[]], "Got none instead")):
-        with pytest.raises(UserError, match=rf"different indices of the 4 latents.*0 to 3\. {got}"):
+        with pytest.raises(UserError, match=rf"each from 0 to 3 and none twice, because .* has 4 latents.* {got}"):
             draw_swaps(run, sprites, groups=groups, out=tmp_path)
     with pytest.raises(UserError, match="at least 2 examples"):
         draw_swaps(run, sprites, examples=1, out=tmp_path)

@@ -34,7 +34,7 @@ class PolarisedRegime(NamedTuple):
     Attributes:
         active: Indices of the active latents.
         kl: Mean KL from the prior in nats.
-        approximation: The approximation of the KL from active latents only.
+        approximation: An approximation of the KL that uses only the active latents.
         delta: The relative difference between the KL and its approximation.
     """
 

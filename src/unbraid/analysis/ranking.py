@@ -33,12 +33,12 @@ GROUP = ["data", "metric"]
 def method_ranking(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Rank methods by their mean score over seeds, for each dataset and metric.
 
-    For each seed, the score of a method is the mean over its strengths. The interval of a mean over n seeds is
-    Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`, where s is the standard deviation over seeds and
-    :math:`t_{n-1}` the 97.5 % quantile of the t distribution with n - 1 degrees of freedom. For the interval of a rank,
-    the seeds of each method are repeatedly drawn with replacement (bootstrap). The ends of the interval are the 2.5 %
-    and 97.5 % quantiles of the resulting ranks. Rank 1 is the best. Methods with equal means share the mean of their
-    ranks.
+    The score of a method for a seed is the mean over all its runs with this seed. The interval of a mean over n seeds
+    is Student's 95 % interval, :math:`\bar x \pm t_{n-1}\, s / \sqrt n`, where s is the standard deviation over seeds
+    and :math:`t_{n-1}` the 97.5 % quantile of the t distribution with n - 1 degrees of freedom. For the interval of a
+    rank, the seeds of each method are repeatedly drawn with replacement (bootstrap). The ends of the interval are the
+    2.5 % and 97.5 % quantiles of the resulting ranks. Rank 1 is the best. Methods with equal means share the mean of
+    their ranks.
 
     Limitations: With few seeds, resampling underestimates the spread of ranks. For a method with one seed, the interval
     of the mean is NaN.

@@ -42,7 +42,7 @@ class ManipulationSettings:
         steps: Number of training steps.
         batch: Number of images per batch.
         samples: Number of noisy codes per image.
-        rotations: For each entangling pair, the planes of two factors that it rotates.
+        rotations: For each entangling pair, the planes that it rotates. Each plane is given by two factors.
         capacity: The sum of -log sigma over all latents, in nats, where sigma is the standard deviation of the noise.
         likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate of the pairs.
@@ -52,8 +52,8 @@ class ManipulationSettings:
         pace: Learning rate of the manipulation divided by the learning rate of the pairs.
         objective: What the manipulation minimises: "log_ratio", the log error of the entangling pairs minus the log
             error of the disentangling pairs, or "difference", the difference of the errors themselves.
-        normalise: Whether the scalar and the pixels of the manipulation are normalised over the batch. If so, the first
-            layer of the network that computes the pattern is initialised for a scalar of unit variance.
+        normalise: Whether the scalar and the pixels of the manipulation are normalised over the batch. The
+            network that computes the pixels from the scalar is then initialised for a scalar of unit variance.
         scalar: The initial scalar of the manipulation: "diagonal" for the projection on the diagonal of the rotated
             factors, or "random" for a random function of all factors.
     """
@@ -90,8 +90,8 @@ class ManipulationSettings:
     def as_json(self, complete: bool = False) -> dict[str, Any]:
         """Return the settings as a dictionary that does not change when it is written and read as JSON.
 
-        Settings that earlier releases did not have are left out when they have their defaults, unless `complete` is
-        true.
+        A setting that was added in a later release is included only if it differs from its default. If `complete` is
+        true, all settings are included.
         """
         defaults = {} if complete else self.later_defaults()
         values = {

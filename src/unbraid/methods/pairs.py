@@ -1,4 +1,4 @@
-"""Functions that several methods for pairs use, and a baseline for these methods."""
+"""Functions shared by several methods that train on pairs, and a baseline for these methods."""
 
 from __future__ import annotations
 

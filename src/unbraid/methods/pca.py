@@ -60,8 +60,8 @@ class PCA(AE):
         limit = min(math.prod(data.shape), len(data) - 1)
         if latents > limit:
             raise UserError(
-                f"The number of latents of {type(self).__name__} must be at most the number of values of an example "
-                f"and below the number of examples, here {limit}. Got {latents} instead."
+                f"{type(self).__name__} can have at most {limit} latents on these data: at most as many as an example "
+                f"has values, and fewer than there are examples. Got {latents} instead."
             )
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:

@@ -26,8 +26,8 @@ def snc(
     so that as many training examples as possible are predicted correctly.
 
     The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that each factor is determined by a latent
-    of its own: all examples of a bin have the same value of the factor. Random codes score a little above the mean over
-    factors of 1 / (number of values).
+    of its own: all examples of a bin have the same value of the factor. Random codes score a little above
+    chance. The chance level of a factor is 1 / (its number of values), and the mean is taken over factors.
 
     A prediction depends only on the bin of a single latent, so a latent that mixes two factors scores low even if a
     more flexible model could separate them. The bins depend only on the order of the values of a latent. If there are

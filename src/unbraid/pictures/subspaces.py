@@ -1,4 +1,4 @@
-"""Pictures of what parts of the latents encode. One part is taken from another example, and the other parts are kept.
+"""Pictures that show what each part of the latents encodes. One part is taken from another example, and the other parts are kept.
 
 A part is a subspace, a latent, or a group of these.
 """
@@ -98,9 +98,9 @@ def draw_swaps(
 ) -> Path:
     """Write `swap.png`, which shows what happens if examples exchange a group of latents. Each group has one panel.
 
-    In each panel, the first row and the first column show the same examples. Each other cell is decoded from the group
-    of latents of the example at the top of its column and all other latents of the example at the left of its row. The
-    diagonal therefore shows reconstructions.
+    In each panel, the first row and the first column show the same examples. Each other cell combines two
+    examples. The group of latents comes from the example at the top of its column. All other latents come from the
+    example at the left of its row. The diagonal therefore shows reconstructions.
 
     Args:
         run: A run with a decoder, on images or meshes.
@@ -188,7 +188,7 @@ def group_name(run: Run, names: Sequence[str], group: Sequence[int]) -> str:
     """Return the title of a group. Raise a UserError if the group is empty or has an invalid or repeated index."""
     if not group or len(set(group)) < len(group) or not set(group) <= set(range(len(names))):
         raise UserError(
-            f"A group must have different indices of the {len(names)} latents or subspaces of {run.label}, 0 to "
-            f"{len(names) - 1}. Got {', '.join(map(str, group)) or 'none'} instead."
+            f"A group must have at least one index, each from 0 to {len(names) - 1} and none twice, because {run.label} "
+            f"has {len(names)} latents or subspaces. Got {', '.join(map(str, group)) or 'none'} instead."
         )
     return " and ".join(names[i] for i in group)

@@ -44,8 +44,8 @@ def draw_puzzles(
     """Draw puzzles at random.
 
     The number of active factors, which is also called the number of relations, is drawn uniformly from `relations`. The
-    values of each other factor are drawn again while the factor is constant in both of the first two rows, or has three
-    different values in both. The active factors therefore follow from the context alone.
+    values of every inactive factor are redrawn until the factor is neither constant in both of the first two rows, nor
+    has three different values in both of these rows. The active factors therefore follow from the context alone.
 
     With `easy` alternatives, the six answers are independent and uniform, under the condition that each answer could be
     the correct one for some choice of active factors. With `hard` alternatives and two or more relations, two active

@@ -27,8 +27,8 @@ class StudySettings:
         out: The folder for the runs and the results table.
         device: "cpu" or "cuda".
         precision: The precision of all runs. None chooses the fastest on the device.
-        metrics: Metrics that are computed for each run separately. None computes every metric of single
-            runs, including those that are not in `STUDY_METRICS`.
+        metrics: Metrics that are computed for each run separately. If it is None, all metrics that can be
+            computed for a single run are computed, including those that are not in `STUDY_METRICS`.
         protocol: How metrics sample rows.
         jobs: Number of processes that compute metrics. None uses all cores.
         scored: Whether runs are scored at all.

@@ -17,9 +17,10 @@ from unbraid.accel.kernels.tuned import launch_settings
 
 @kernel
 def block_offsets(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
-    """Return the offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h.
+    """Return where the values of 2x2 blocks lie in plain images of side 2h, as offsets.
 
-    (py, px) is the position of a pixel in its block.
+    m numbers the blocks (b, i, j), and k numbers the values (py, px, c) in a block. (py, px) is the position of a pixel
+    in its block.
     """
     corner = ((m // h) * (4 * h) + (m % h) * 2) * C
     return corner[:, None] + ((k // (2 * C)) * (2 * h * C) + k % (2 * C))[None, :]
@@ -103,8 +104,8 @@ def _conv2x2_weight_gradient(
 ) -> None:  # fmt: skip
     """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p].
 
-    X are the blocks of the input, and G are the output gradients. Each program computes one tile (TM, TN) of one of
-    SPLIT parts of the sum.
+    X are the blocks of the input, and G are the output gradients. The sum over blocks is divided into
+    SPLIT partial sums. Each program computes one tile (TM, TN) of one partial sum.
     """
     n = tl.program_id(1).to(tl.int64)
     nm: tl.constexpr = 4 * C // TM
