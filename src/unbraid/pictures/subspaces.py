@@ -1,6 +1,7 @@
-"""Pictures that show what each part of the latents encodes. One part is taken from another example, and the other parts are kept.
+"""Pictures that show what each part of the latents encodes.
 
-A part is a subspace, a latent, or a group of these.
+One part is taken from another example, and the other parts are kept. A part is a subspace, a latent, or a group of
+these.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def group_name(run: Run, names: Sequence[str], group: Sequence[int]) -> str:
     """Return the title of a group. Raise a UserError if the group is empty or has an invalid or repeated index."""
     if not group or len(set(group)) < len(group) or not set(group) <= set(range(len(names))):
         raise UserError(
-            f"A group must have at least one index, each from 0 to {len(names) - 1} and none twice, because {run.label} "
-            f"has {len(names)} latents or subspaces. Got {', '.join(map(str, group)) or 'none'} instead."
+            f"A group must have at least one index, each from 0 to {len(names) - 1} and none twice, because "
+            f"{run.label} has {len(names)} latents or subspaces. Got {', '.join(map(str, group)) or 'none'} instead."
         )
     return " and ".join(names[i] for i in group)
