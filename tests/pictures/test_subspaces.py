@@ -171,5 +171,5 @@ def test_command_draws_every_run(tmp_path: Path, capsys: Capture) -> None:
             assert picture.width == 2 * (LABEL + 3 * (64 + MARGIN) + MARGIN) + GAP  # two panels
     out = tmp_path / "out"
     assert unbraid("swap", str(tmp_path / "runs"), "--latents", "7", "--out", str(out)) == 2
-    assert "0 to 1. Got 7 instead" in capsys.readouterr().err
+    assert "each from 0 to 1 and none twice" in capsys.readouterr().err
     assert not out.exists()
