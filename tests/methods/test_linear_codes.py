@@ -176,7 +176,7 @@ def test_networks_without_linear_outer_layers_are_rejected(toy: FactorData) -> N
 
 
 def test_too_many_components_are_rejected(toy: FactorData) -> None:
-    with pytest.raises(UserError, match="here 16"):
+    with pytest.raises(UserError, match="PCA can have at most 16 latents on these data"):
         ub.train(PCA(), toy, latents=17, quiet=True)
 
 
