@@ -25,20 +25,8 @@ MEMORY = """
 
 By default, the C library of Linux (glibc) returns large blocks of memory to the system when they are freed. The next
 step allocates them again, and the system clears each page. Training on a CPU therefore tells the library to keep freed
-memory until the runs are finished (`unbraid.accel.allocator`). The peak memory of the process grew from 680 to 688 MB
-(`dsprites`, fp32). The table has the cost of one step of `beta_vae` with batches of 64 and the network `locatello` on
-one core. Steps that return memory and steps that keep it took turns in 6 rounds of 20 steps. Times are those of the
-fastest round, and page faults are medians.
-
-| data | precision | CPU time, memory returned | CPU time, memory kept | page faults, memory returned |
-|---|---|---|---|---|
-| `dsprites`, 64x64 pixels | fp32 | 90.1 ms | 75.2 ms | 6,112 |
-| `dsprites`, 64x64 pixels | bf16 | 60.2 ms | 51.4 ms | 3,888 |
-| `sprites`, 32x32 pixels | fp32 | 33.4 ms | 29.9 ms | 1,404 |
-| `sprites`, 32x32 pixels | bf16 | 23.5 ms | 22.6 ms | 268 |
-
-If memory is kept, there are at most two page faults per step. If memory is returned, their number
-depends on what the process has allocated before, and is sometimes 0.
+memory until the runs are finished (`unbraid.accel.allocator`). `tests/accel/test_allocator.py` counts the page faults of
+a step.
 """
 
 

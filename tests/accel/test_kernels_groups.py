@@ -29,18 +29,17 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 CASES: list[Case] = [(2, 3, 4, 32, 32, True), (2, 5, 4, 32, 64, False), (1, 2, 8, 32, 32, False)]
 
 
-@pytest.fixture(params=[2, 4], ids="{} pixels".format)
-def group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Compute groups of this number of pixels."""
+@pytest.fixture(autouse=True)
+def groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute groups of two pixels."""
     for name in ("conv4x4", "conv4x4 gradient"):
-        settings = {"BM": 16, "ST": 1, "GB": request.param, "num_warps": 4}
         for m in (32, 64):
+            settings = {"BM": 16, "ST": 1, "GB": 2, "num_warps": 4}
             monkeypatch.setitem(tuned.FLOAT32, (name, 32, m), {256: settings})
-    return int(request.param)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_groups_of_a_convolution_with_relu(case: Case, group: int) -> None:
+def test_groups_of_a_convolution_with_relu(case: Case) -> None:
     """Every run has its own weights and bias, and the border of a blocked result is zero."""
     runs, batch, h, C, M, plain = case
     x, w, bias = randn(runs, batch, C, 2 * h, 2 * h), randn(runs, M, C, 4, 4, scale=0.1), randn(runs, M)
@@ -53,7 +52,7 @@ def test_groups_of_a_convolution_with_relu(case: Case, group: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_groups_of_an_input_gradient(case: Case, group: int) -> None:
+def test_groups_of_an_input_gradient(case: Case) -> None:
     """The gradient is zero where the activations are zero, and its sums are the gradient of the bias."""
     runs, batch, h, C, M, plain = case
     x, w = randn(runs, batch, C, 2 * h, 2 * h), randn(runs, M, C, 4, 4, scale=0.1)

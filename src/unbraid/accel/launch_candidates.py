@@ -93,7 +93,7 @@ def _strips(c: int, m: int, half: bool) -> list[Launch]:
         return _grid(BM=[16, 32, 64], BO=outputs, RS=[1, 2, 4, 8], CAT=[False], ST=[1], num_warps=[4])
     if c == 32:
         strips = _grid(BM=[32, 64], BO=[m], RS=[1, 2, 4, 8], CAT=[False, True], ST=[1, 3], num_warps=[4])
-        return strips + (_grid(BM=[32, 64], GB=[2, 4], ST=[2, 3], num_warps=[4]) if m == 32 else [])
+        return strips + (_grid(BM=[32, 64], GB=[2], ST=[2, 3], num_warps=[4]) if m == 32 else [])
     return _grid(BM=[32, 64], BO=[m], RS=[1, 2, 4], CAT=[False], ST=[1, 3], num_warps=[4, 8])
 
 

@@ -9,8 +9,8 @@ divided into RS parts. Each program computes some columns of the output in one o
 bottom. It reads each strip once for two output rows, and keeps the weights on the chip. A strip is
 multiplied by one weight matrix for each of the two rows. If CAT is True, both products are computed as one product.
 
-Neighbouring strips overlap, so each block is read twice. If the launch settings have GB > 1, a second kernel is used
-instead. It computes groups of GB neighbouring output pixels from GB + 1 blocks, each of which is read once.
+Neighbouring strips overlap, so each block is read twice. If the launch settings have GB = 2, a second kernel is used
+instead. It computes groups of two neighbouring output pixels from three blocks, each of which is read once.
 """
 
 from __future__ import annotations
@@ -109,27 +109,12 @@ def _conv4x4(
 
 
 @kernel
-def _group_row(
-    X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr, GB: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """Return the products of one row of blocks with the weights, for four output pixels of each group.
-
-    If GB is 2, a group has two pixels, and the last two products repeat the first two.
-    """
+def _group_row(X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr) -> tl.tensor:
+    """Return the products of one row of blocks with the weights, for the two output pixels of each group."""
     x0 = tl.load(X, mask=live[:, None], other=0.0)
     x1 = tl.load(X + 4 * C, mask=live[:, None], other=0.0)
     x2 = tl.load(X + 8 * C, mask=live[:, None], other=0.0)
-    t0 = tl.dot(x1, w1, tl.dot(x0, w0))
-    t1 = tl.dot(x2, w1, tl.dot(x1, w0))
-    if GB == 4:
-        x3 = tl.load(X + 12 * C, mask=live[:, None], other=0.0)
-        x4 = tl.load(X + 16 * C, mask=live[:, None], other=0.0)
-        t2 = tl.dot(x3, w1, tl.dot(x2, w0))
-        t3 = tl.dot(x4, w1, tl.dot(x3, w0))
-    else:
-        t2 = t0
-        t3 = t1
-    return t0, t1, t2, t3
+    return tl.dot(x1, w1, tl.dot(x0, w0)), tl.dot(x2, w1, tl.dot(x1, w0))
 
 
 @kernel
@@ -154,7 +139,7 @@ def _conv4x4_groups(
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr,
     BACK: tl.constexpr, ST: tl.constexpr, GB: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute groups of GB neighbouring output pixels, row by row. GB is 2 or 4.
+    """Compute groups of two neighbouring output pixels, row by row. GB is 2.
 
     Row s of the blocks completes row s - 1 of the output and begins row s. The products of a block with the
     upper and with the lower half of the kernel are computed as one product with interleaved columns.
@@ -181,35 +166,21 @@ def _conv4x4_groups(
     total = tl.zeros((BM, M), tl.float32)
     c0 = tl.zeros((BM, M), tl.float32)
     c1 = tl.zeros((BM, M), tl.float32)
-    c2 = tl.zeros((BM, M), tl.float32)
-    c3 = tl.zeros((BM, M), tl.float32)
     for s in tl.range(0, g, num_stages=ST):
         ok = live & (s > 0)
         i = s - 1
         to0 = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
         to1 = image_offset(b, i, j + 1, h, M, PLAIN)[:, None] + o[None, :]
-        to2 = image_offset(b, i, j + 2, h, M, PLAIN)[:, None] + o[None, :]
-        to3 = image_offset(b, i, j + 3, h, M, PLAIN)[:, None] + o[None, :]
         a0 = c0
         a1 = c0
-        a2 = c0
-        a3 = c0
         if BACK:  # load before the products, because the loads then overlap with them
             a0 = tl.load(ACT + to0, mask=ok[:, None], other=0.0)
             a1 = tl.load(ACT + to1, mask=ok[:, None], other=0.0)
-            if GB == 4:
-                a2 = tl.load(ACT + to2, mask=ok[:, None], other=0.0)
-                a3 = tl.load(ACT + to3, mask=ok[:, None], other=0.0)
-        t0, t1, t2, t3 = _group_row(block + s * (g * 4 * C), live, w0, w1, C, GB)
+        t0, t1 = _group_row(block + s * (g * 4 * C), live, w0, w1, C)
         y0, c0 = _finish_pixel(Y, to0, a0, t0, c0, bias, ok, BM, M, BACK)
         y1, c1 = _finish_pixel(Y, to1, a1, t1, c1, bias, ok, BM, M, BACK)
         if BACK:
             total += y0 + y1
-        if GB == 4:
-            y2, c2 = _finish_pixel(Y, to2, a2, t2, c2, bias, ok, BM, M, BACK)
-            y3, c3 = _finish_pixel(Y, to3, a3, t3, c3, bias, ok, BM, M, BACK)
-            if BACK:
-                total += y2 + y3
     if BACK:
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))
 
@@ -249,9 +220,8 @@ def conv4x4(
         _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
     tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype, runs)
-    group = divisor(h, tuned.get("GB", 1))
-    if group in (2, 4):
-        return _launch_groups(x, weight, bias, y, act, (h, C, M), plain, {**tuned, "GB": group})
+    if "GB" in tuned:  # h is even, because the sides of images are powers of two
+        return _launch_groups(x, weight, bias, y, act, (h, C, M), plain, tuned)
     parts = divisor(h, tuned["RS"])
     programs = block_count(batch * h, tuned["BM"]) * parts
     even = batch * h % tuned["BM"] == 0
