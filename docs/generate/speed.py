@@ -25,8 +25,8 @@ MEMORY = """
 
 By default, the C library of Linux (glibc) returns large blocks of memory to the system when they are freed. The next
 step allocates them again, and the system clears each page. Training on a CPU therefore tells the library to keep freed
-memory until the runs are finished (`unbraid.accel.allocator`). `tests/accel/test_allocator.py` counts the page faults of
-a step.
+memory until the runs are finished (`unbraid.accel.allocator`). `tests/accel/test_allocator.py` counts the page
+faults of a step.
 """
 
 
