@@ -43,8 +43,9 @@ LINES: dict[str, list[list[str]]] = {
         ["runs", "--steps", "2", "--batch", "2", "--test", "4", "--relations", "2", "--out", "new", "--quiet"],
     ],
     "study": [
-        ["study.toml", "--out", "new", "--metrics", "mig", "--samples", "50", "--quiet"],
-        ["study.json", "--out", "new", "--metrics", "none", "--quiet"],
+        # Without --steps, a damaged file that lacks the number of steps would ask for the default of 300,000.
+        ["study.toml", "--steps", "2", "--out", "new", "--metrics", "mig", "--samples", "50", "--quiet"],
+        ["study.json", "--steps", "2", "--out", "new", "--metrics", "none", "--quiet"],
         ["locatello2019", "--only", "method=vae", "--data", "toy", "--steps", "2", "--out", "new", "--seeds", "0",
          "--metrics", "none", "--quiet"],
     ],

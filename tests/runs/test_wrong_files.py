@@ -17,6 +17,7 @@ import unbraid as ub
 from support.damage import flip_byte
 from support.training import Killed, assert_same_run, kill_at, quick_train
 from unbraid.cli.dispatch import main
+from unbraid.data.manipulation_files import read_manipulation
 from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import RunFolder, find_runs
@@ -62,6 +63,19 @@ def test_changed_weights_are_rejected(position: float, runs: list[Path]) -> None
     flip_byte(runs[0] / "weights.safetensors", position)
     with pytest.raises(UserError, match="is damaged"):
         ub.load_run(runs[0])
+
+
+@pytest.mark.parametrize("header", [b"8", b"{}", b'{"__metadata__": {"unbraid": "8"}}', b'{"__metadata__": {}}', b"{"])
+def test_the_header_of_tensors_is_not_explained_in_the_words_of_a_library(header: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(
+        UserError, match=r"incomplete \(it is not a safetensors file with metadata of unbraid\)\. Delete"
+    ):
+        read_tensors(file)
+    with pytest.raises(UserError, match="unbraid data modify") as caught:
+        read_manipulation(file)
+    assert "expected" not in str(caught.value)
 
 
 def test_an_edited_spec_is_rejected(runs: list[Path]) -> None:

@@ -32,7 +32,7 @@ def assert_same_run(a: ub.Run, b: ub.Run) -> None:
     assert a.spec == b.spec
     assert a.log == b.log
     for name, value in weights(a).items():
-        assert torch.equal(value, weights(b)[name]), name
+        assert torch.equal(value.cpu(), weights(b)[name].cpu()), name
 
 
 class Killed(Exception):

@@ -130,7 +130,9 @@ def read_manipulation(path: Path, tensors: bool = True) -> tuple[dict[str, Tenso
             keys = ("patterns", "which") if tensors else ()
             return {name: file.get_tensor(name) for name in keys}, {**dict.fromkeys(DATA_KEYS), **metadata}
     except (OSError, ValueError, RecursionError, WrongContentError, safetensors.SafetensorError) as error:
+        known = isinstance(error, OSError | UserError | WrongContentError)
+        reason = error if known else "it is not a safetensors file with metadata of unbraid"
         raise UserError(
             f"{path} must be a complete file that was written by 'unbraid data modify', format {FORMAT}. Reading it "
-            f"failed: {error}. Restore a complete copy, or delete the file and create it again."
+            f"failed: {reason}. Restore a complete copy, or delete the file and create it again."
         ) from error

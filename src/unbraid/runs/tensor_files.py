@@ -56,7 +56,8 @@ def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, 
             metadata = dict(json.loads(file.metadata()["unbraid"]))
             tensors = {name: file.get_tensor(name) for name in wanted}
     except (OSError, KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-        raise UserError(f"{path} is damaged or incomplete ({error}). {RESTORE}") from error
+        reason = error if isinstance(error, OSError) else "it is not a safetensors file with metadata of unbraid"
+        raise UserError(f"{path} is damaged or incomplete ({reason}). {RESTORE}") from error
     stated = metadata.pop("sha256", None)
     if names is None and stated is not None and stated != content_digest(tensors, metadata):
         raise UserError(f"{path} is damaged: its content does not match its checksum. {RESTORE}")
