@@ -20,7 +20,7 @@ import argparse
 import functools
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +28,11 @@ from typing import Any, Final
 import pandas as pd
 import torch
 
+from unbraid.data.files.locate import data_folder
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import TARGETS
 from unbraid.runs.results import load_results, write_results
-from unbraid.runtime.files import write_atomic
+from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
 from unbraid.runtime.provenance import git_commit
 from unbraid.runtime.tables import table
@@ -58,13 +59,6 @@ class Part:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     compare: bool = True
     speeds: Mapping[str, float] = field(default_factory=lambda: {"default": 18_000})
-
-    @property
-    def data(self) -> list[str] | None:
-        """The datasets of the study with stand-ins for some of them, or None if there are no stand-ins."""
-        if not self.stand_ins:
-            return None
-        return [self.stand_ins.get(name, name) for name in dict.fromkeys(run.spec.data for run in all_runs(self.study))]
 
     @functools.cached_property
     def runs(self) -> list[PlannedRun]:
@@ -93,16 +87,31 @@ class Part:
             for run in self.runs
         )
 
-    def run(self) -> Path:
-        """Train and score the runs of the part, or resume them. Return the folder of the runs."""
+    def run(self, collected: Set[str] = frozenset(), device: str = "cuda") -> Path:
+        """Train and score the runs of the part, or resume them. Return the folder of the runs.
+
+        Runs whose ids are in `collected` are left out, because another machine has finished them.
+        """
         out = FOLDER / "runs" / self.name
-        study(
-            self.study, out, only=self.only, seeds=self.seeds, steps=self.steps, learning_rate=self.learning_rate,
-            data=self.data, metrics=self.metrics, precision=PRECISION, device="cuda",
-        )  # fmt: skip
+        missing = [run for run, name in zip(self.runs, self.run_ids, strict=True) if name not in collected]
+        provide_manipulations(missing)
+        if missing:
+            study(missing, out, metrics=self.metrics, precision=PRECISION, draws="reference", device=device)
         if (target := TARGETS.get(self.study)) and target.finish:
-            target.finish(out, "cuda", False)
+            target.finish(out, device, False)
         return out
+
+
+def provide_manipulations(runs: Sequence[PlannedRun]) -> None:
+    """Copy the manipulations of this folder that the runs need to the data folder, unless it has one of that name.
+
+    A manipulation that is learned again on another GPU is not the same to the bit.
+    """
+    for name in {run.spec.data.partition("?")[0] for run in runs if run.spec.data.endswith("?modified=default")}:
+        source, target = FOLDER / "modified" / f"{name}.safetensors", data_folder() / "modified" / f"{name}.safetensors"
+        if source.exists() and not target.exists():
+            make_folder(target.parent)
+            write_atomic(target, source.read_bytes())
 
 
 @functools.cache
@@ -196,7 +205,7 @@ def next_part(parts: Mapping[str, Part], collected: set[str]) -> Part | None:
 def run_part(part: Part) -> None:
     """Run a part and collect what is finished, even if it is interrupted."""
     try:
-        part.run()
+        part.run(collected_runs())
     finally:
         new = collect(part, FOLDER / "runs" / part.name)
         print(f"{part.name}: {new} new runs in {RESULTS}")

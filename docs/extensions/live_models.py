@@ -9,7 +9,10 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-MODELS = {"dsprites_ada_gvae": ("dsprites/ada_gvae/best", "Ada-GVAE on dSprites")}
+MODELS = {
+    "dsprites_slow_vae": ("dsprites/slow_vae/best", "SlowVAE on dSprites"),
+    "dsprites_ada_gvae": ("dsprites/ada_gvae/best", "Ada-GVAE on dSprites"),
+}
 """The name of a model and the title of its page, by the name of the page."""
 
 

@@ -46,20 +46,21 @@ def blocks() -> dict[str, str]:
 
 
 def full_table() -> str:
-    """Return the comparison with the paper at full length, and means and p-values of all runs on modified and noise.
+    """Return the comparison with the paper at full length, and means and p-values of all runs.
 
-    The second table has the methods that were trained on both.
+    The second table has the methods that were trained on all variants.
     """
     runs = runs_of(FULL)
     body = []
     for method in runs["method"].unique():
-        by = {form: part for form, part in forms(runs, method).items() if form != "original"}
-        if len(by) < 2:
+        by = forms(runs, method)
+        if len(by) < len(VARIANTS):
             continue
-        body.append([WHOLE, display_name(method), *whole(by), ""])
+        if counts := whole(by):
+            body.append([WHOLE, display_name(method), *counts, "", ""])
         for score, column in SCORES.items():
             body.append([score, display_name(method), *means(by, column), *compared([by], column)])
-    every_run = table(["score, all runs", "method", "modified", "noise", "p"], body)
+    every_run = table(["score, all runs", "method", *VARIANTS, *COMPARED], body)
     return "\n\n".join([study_table(FULL), every_run])
 
 

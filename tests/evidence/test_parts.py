@@ -16,6 +16,7 @@ import pytest
 import unbraid as ub
 from unbraid.errors import UserError
 from unbraid.methods import METHODS
+from unbraid.runs.results import load_results
 from unbraid.studies.beyond import DATASETS
 from unbraid.studies.runner import planned_runs
 
@@ -108,12 +109,38 @@ def test_an_entry_varies_and_overrides(parts):
     assert (first.get("steps"), second["steps"]) == (None, 9)
 
 
-def test_a_study_with_stand_ins_trains_the_planned_runs(parts, plan):
-    part = plan["slow-vae-shapes3d-rendered"]
-    assert part.data == ["dsprites", "cars3d", "shapes3d_rendered"]
-    trained = parts.select_runs("klindt2021", part.only, part.seeds, None, None, 1.0, part.data, None)
-    assert [run.spec for run in trained] == [run.spec for run in part.runs]
-    assert {run.spec.data for run in trained} == {"shapes3d_rendered"}
+def test_stand_ins_replace_datasets(plan):
+    runs = plan["slow-vae-shapes3d-rendered"].runs
+    assert {run.spec.data for run in runs} == {"shapes3d_rendered"}
+    originals = [run for run in planned_runs("klindt2021") if run.spec.data == "shapes3d"]
+    assert [(run.spec.seed, run.level) for run in runs] == [(run.spec.seed, run.level) for run in originals]
+
+
+def test_a_part_trains_the_runs_that_no_other_machine_has_finished(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PRECISION", "fp32")
+    monkeypatch.setattr(parts, "FOLDER", tmp_path)
+    selection = {"method": ["beta_vae"], "level": ["5"], "data": ["toy"]}
+    part = parts.Part("small", "test", "small", selection, ["mig"], seeds=[0, 1], steps=2)
+    first, second = part.run_ids
+    folder = part.run({first}, "cpu")
+    assert {run.spec.id for run in ub.load_runs(folder)} == {second}
+    assert parts.collect(part, folder, tmp_path / "results.csv") == 1
+    by_name = tmp_path / "by_name"
+    ub.study("small", by_name, only=selection, seeds=[1], steps=2, metrics=["mig"], precision="fp32", quiet=True)
+    pd.testing.assert_frame_equal(load_results(folder), load_results(by_name))
+
+
+def test_a_part_uses_the_stored_manipulation_unless_there_is_one(parts, plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
+    file, stored = tmp_path / "modified" / "dsprites.safetensors", SCRIPT.parent / "modified" / "dsprites.safetensors"
+    parts.provide_manipulations(plan["demystifying-dsprites-original"].runs)
+    assert not file.exists()
+    parts.provide_manipulations(plan["demystifying-dsprites-manipulated-pairs"].runs)
+    assert file.read_bytes() == stored.read_bytes()
+    assert ub.data.load("dsprites?modified=default").shape == (1, 64, 64)
+    file.write_bytes(b"mine")
+    parts.provide_manipulations(plan["demystifying-dsprites-manipulated-pairs"].runs)
+    assert file.read_bytes() == b"mine"
 
 
 def test_an_unknown_part_is_an_error(parts, plan):

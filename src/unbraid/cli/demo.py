@@ -30,7 +30,7 @@ STEPS = 1_600
 SETTINGS: dict[str, Any] = {"data": "sprites", "learning_rate": 1e-3, "latents": 6}
 DEMO_METRICS = ("mig", "dci", "modularity", "factor_vae", "unsupervised")
 BASELINE: Method = VAE()
-ZOO_MODEL = "dsprites/ada_gvae/best"
+ZOO_MODEL = "dsprites/slow_vae/best"
 METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="stratified")]
 
 
