@@ -20,6 +20,7 @@ def gpu_pages() -> dict[Path, str]:
         "gpu": gpu_table,
         "stacks": stacks_table,
         "concurrent_stacks": concurrent_stacks_table,
+        "own_network": own_network_table,
         "precision": precision_table,
     }
     for name, make in tables.items():
@@ -103,6 +104,24 @@ def rate_row(method: str, measured: list[dict[str, Any] | None]) -> list[str]:
     """Return the speeds of a method by stack size, and its memory in the largest stack that was measured."""
     rates = [f"{row['model_steps_per_second']:,.0f}" if row else "" for row in measured]
     return [f"`{method}`", *rates, f"{[row for row in measured if row][-1]['mebibytes_a_run']:.0f} MiB"]
+
+
+def own_network_table() -> str:
+    """Return the speed of stacks of a network without kernels, beside a plain loop with one model."""
+    bench = result("bench_own_network")
+    rows = [
+        [str(row["runs"]), f"{row['model_steps_per_second']:,.0f}", f"{row['ratio']:.1f}"]
+        for row in bench["stacks"]
+        if row["precision"] == "bf16"
+    ]
+    return "\n\n".join([
+        "The next table has the speed of a network that has no kernels (residual blocks, batch normalisation, images "
+        f"of 128x128x3, batch {bench['batch']}, bf16) in model-steps per second, on one "
+        f"{bench['machine']['devices'][0]}. A plain PyTorch loop with one model made "
+        f"{bench['plain_loop']['bf16']:,.0f} model-steps per second in the same process "
+        "(`benchmarks/bench_own_network.py`).",
+        table(["runs", "model-steps/s", "times the plain loop"], rows),
+    ])  # fmt: skip
 
 
 def precision_table() -> str:

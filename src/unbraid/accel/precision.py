@@ -41,13 +41,13 @@ def check_precision(precision: str, device: torch.device) -> None:
 def matmul_precision(precision: str) -> Iterator[None]:
     """Allow TensorFloat-32 in float32 products on a GPU inside this context if `precision` is "tf32".
 
-    Otherwise forbid it.
+    Otherwise forbid it. Inside the context, cuDNN uses only algorithms that give the same bits every time.
     """
     allow = precision == "tf32"
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allow
     try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=allow):
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=allow):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
