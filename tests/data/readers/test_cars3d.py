@@ -21,7 +21,9 @@ from support.formats import npy_bytes, random_pixels
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers import cars3d, mat
 from unbraid.data.readers.cars3d import read_cars3d
+from unbraid.data.sampling import laplace_transitions
 from unbraid.errors import UserError
+from unbraid.noise import Noise
 
 Array = np.ndarray[Any, Any]
 
@@ -54,6 +56,8 @@ def car_archive(path: Path, changes: dict[str, bytes] | None = None) -> Path:
 
 def assert_cars(data: FactorData) -> None:
     assert (data.names, data.sizes) == (("elevation", "azimuth", "object"), (4, 24, 2))
+    key = torch.zeros((), dtype=torch.int64)
+    assert not laplace_transitions(data, Noise.from_seed(key, key), 200).changed[:, 2].any(), "a pair has one object"
     for elevation, azimuth, number in [(0, 0, 0), (0, 1, 1), (3, 2, 0), (2, 23, 1), (3, 23, 1)]:
         expected = resize_image(CARS[f"car_00{number + 1}_mesh"][:, :, :, azimuth, elevation])
         found = data.images(data.index([[elevation, azimuth, number]]))[0]

@@ -124,6 +124,7 @@ def test_smallnorb_is_read_with_instances_outside_the_factors(tmp_path: Path, su
     data = read_smallnorb(write_files(tmp_path, norb_contents(suffix)), rows=4)
     assert (len(data), data.sizes, data.shape) == (8, (5, 9, 18, 6), (1, 64, 64))
     assert data.names == ("category", "elevation", "azimuth", "lighting")
+    assert data.categorical == ("category",)
     assert data.factors([1, 6]).tolist() == [[4, 8, 17, 5], [2, 2, 10, 2]]
     assert data.instance.tolist() == [row[0] for part in INFO.values() for row in part]
     left = Image.fromarray(random_pixels(4, 2, 96, 96, seed=1)[2, 0]).resize((64, 64), Image.Resampling.LANCZOS)

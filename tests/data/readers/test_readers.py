@@ -55,6 +55,7 @@ def test_dsprites_is_read_from_npz_and_hdf5(tmp_path: Path, form: str) -> None:
     assert np.array_equal(data.images(range(96))[:, 0], 255 * random_pixels(96, 64, 64, high=2))
     assert data.table.dtype == torch.uint8
     assert data.table.shape == (96, 512)
+    assert data.categorical == ("shape",)
 
 
 def swap_rows(array: Array) -> Array:
@@ -188,6 +189,7 @@ def test_shapes3d_is_read_and_its_labels_checked(tmp_path: Path, store: Path) ->
     data = read_shapes3d(formats.write_hdf5(tmp_path / "3dshapes.h5", arrays), ROOM)
     assert np.array_equal(data.images(range(144)).permute(0, 2, 3, 1), arrays["images"])
     assert data.factors([143]).tolist() == [[1, 2, 1, 1, 1, 2]]
+    assert data.categorical == ("shape",)
     other = formats.write_hdf5(tmp_path / "other.h5", arrays | {"labels": swap_rows(arrays["labels"])})
     with pytest.raises(UserError, match=r"labels in row 40 .* must be \[0 1 0 0 1 1\]|labels in row 40"):
         read_shapes3d(other, ROOM)
@@ -202,6 +204,7 @@ def test_number_of_images_decides_the_grid_of_mpi3d(tmp_path: Path, deflated: bo
     path = formats.write_npz(tmp_path / "m.npz", {"images": npy_bytes(images)}, deflated)
     data = read_mpi3d("mpi3d_toy", path, TOY)
     assert (data.sizes, data.shape) == (TOY[0], (3, 64, 64))
+    assert data.categorical == ("object_color", "object_shape", "background_color")
     assert np.array_equal(data.images(range(72)).permute(0, 2, 3, 1), images)
     subset = formats.write_npz(tmp_path / "s.npz", {"images": npy_bytes(images[:32])}, deflated)
     with pytest.warns(RuntimeWarning, match="contains the 32 images of the 2019 challenge, not the 72"):

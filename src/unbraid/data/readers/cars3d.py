@@ -63,7 +63,7 @@ def read_cars3d(
     if progress:
         progress(1.0)
     data = ByteImages("cars3d", NAMES, sizes, shape, table.to(device))
-    data.cyclic = {"azimuth": AZIMUTHS}
+    data.categorical, data.cyclic = ("object",), {"azimuth": AZIMUTHS}
     return data
 
 

@@ -46,6 +46,7 @@ def read_dsprites(
     shape = (math.prod(sizes), PIXELS**2 // 8)
     table = cached_table("dsprites_file", [path], shape, lambda: _blocks(path, sizes), progress)
     data = BinaryImages("dsprites_file", NAMES, sizes, (1, PIXELS, PIXELS), table.to(device))
+    data.categorical = ("shape",)
     data.cyclic = {"orientation": sizes[2] - 1}  # the first and the last orientation look the same
     return data
 

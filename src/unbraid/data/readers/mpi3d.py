@@ -106,7 +106,9 @@ def read_mpi3d(
         )
     shape = (3, PIXELS, PIXELS)
     table = cached_table(name, [path], (found[0], *shape), lambda: _blocks(path, found), progress)
-    return ByteImages(name, NAMES, matching[0], shape, table.to(device))
+    data = ByteImages(name, NAMES, matching[0], shape, table.to(device))
+    data.categorical = ("object_color", "object_shape", "background_color")
+    return data
 
 
 def _blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:

@@ -48,7 +48,7 @@ def read_shapes3d(
     shape = (3, PIXELS, PIXELS)
     table = cached_table("shapes3d", [path], (math.prod(sizes), *shape), lambda: _blocks(path, sizes), progress)
     data = ByteImages("shapes3d", NAMES, sizes, shape, table.to(device))
-    data.cyclic = PERIODS
+    data.categorical, data.cyclic = ("shape",), PERIODS
     return data
 
 

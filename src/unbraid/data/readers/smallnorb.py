@@ -80,7 +80,7 @@ def read_smallnorb(
     names, sizes = (NAMES[0], *NAMES[INSTANCE + 1 :]), (SIZES[0], *SIZES[INSTANCE + 1 :])
     factors = torch.from_numpy(np.delete(labels, INSTANCE, axis=1))
     data = ToyPhotographs("smallnorb", names, sizes, table, factors)
-    data.cyclic = {"azimuth": AZIMUTHS}
+    data.categorical, data.cyclic = NAMES[:1], {"azimuth": AZIMUTHS}
     data.instance = torch.from_numpy(labels[:, INSTANCE].copy()).to(device)
     return data
 
