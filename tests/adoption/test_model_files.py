@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import unbraid as ub
+from support.damage import count_user_errors, damaged_copies
 from support.foreign_models import LATENTS, SIDE
+from unbraid.adoption.files import read_torchscript
 from unbraid.errors import UserError
 
 SHAPE = (1, SIDE, SIDE)
@@ -218,6 +220,23 @@ def test_code_that_cannot_be_traced_needs_consent(code: Path, images: Any, tmp_p
         ub.load_run(tmp_path / "runs", trust=True)
 
 
+def test_damaged_torchscript_raises_only_user_errors(tmp_path: Path) -> None:
+    """PyTorch raises errors of several types, for example an IndexError if a name in the archive is changed."""
+    file = tmp_path / "model.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.script(nn.Sequential(nn.Linear(3, 2), nn.ReLU())), file)
+    content = file.read_bytes()
+
+    def read(damaged: bytes) -> None:
+        file.write_bytes(damaged)
+        read_torchscript(file)
+
+    renamed = [content.replace(name, name[::-1]) for name in (b"code", b"constants.pkl", b"__torch__", b"training")]
+    assert count_user_errors(read, iter(renamed)) == len(renamed)
+    assert count_user_errors(read, damaged_copies(content, 200)) > 50
+
+
 def test_invalid_files_are_refused(code: Path, images: Any, tmp_path: Path) -> None:
     for suffix in (".pt", ".pt2", ".onnx"):
         (tmp_path / f"bad{suffix}").write_bytes(b"no model")
@@ -225,7 +244,7 @@ def test_invalid_files_are_refused(code: Path, images: Any, tmp_path: Path) -> N
     torch.save(nn.Linear(2, 2).state_dict(), weights)
     (tmp_path / "weights.pt").write_bytes(weights.getvalue())
     cases = {
-        f"{tmp_path}/bad.pt": "must be a TorchScript file",
+        f"{tmp_path}/bad.pt": "must be a complete TorchScript file",
         f"{tmp_path}/weights.pt": "contains weights only",
         f"{tmp_path}/bad.pt2": "torch.export.save",
         f"{tmp_path}/bad.onnx": "must be an ONNX file",

@@ -78,6 +78,16 @@ def test_the_header_of_tensors_is_not_explained_in_the_words_of_a_library(header
     assert "expected" not in str(caught.value)
 
 
+@pytest.mark.parametrize("target", ["weights.safetensors", "nowhere"])
+def test_a_link_that_leads_nowhere_is_not_trained_again(target: str, runs: list[Path]) -> None:
+    log = (runs[0] / "log.jsonl").read_bytes()
+    (runs[0] / "weights.safetensors").unlink()
+    (runs[0] / "weights.safetensors").symlink_to(target)
+    with pytest.raises(UserError, match=r"weights.safetensors is damaged or incomplete.*Delete the file"):
+        quick_train(runs[0].parent, seeds=[0, 1])
+    assert (runs[0] / "log.jsonl").read_bytes() == log
+
+
 def test_an_edited_spec_is_rejected(runs: list[Path]) -> None:
     edit(runs[0] / "run.json", lambda content: content["spec"]["method"].update(beta=16.0))
     with pytest.raises(UserError, match=f"has been edited.*its id is {runs[0].name}"):

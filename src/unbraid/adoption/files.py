@@ -105,9 +105,9 @@ def read_torchscript(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch advises against TorchScript
             return torch.jit.load(str(path), map_location="cpu")
-    except (RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # for a damaged file, torch.jit.load raises errors of many types
         raise UserError(
-            f"{path} must be a TorchScript file, as torch.jit.save writes it. Got: {str(error).splitlines()[0]} If it "
+            f"{path} must be a complete TorchScript file, as torch.jit.save writes it. PyTorch cannot read it. If it "
             "contains weights only, write a function that builds the model and loads them, and pass file.py:function."
         ) from error
 
@@ -117,8 +117,10 @@ def read_exported(path: Path) -> Any:
     try:
         module = torch.export.load(path).module()
     except Exception as error:  # torch.export.load raises errors of many types
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} must be a file that torch.export.save wrote. Got: {reason}") from error
+        raise UserError(
+            f"{path} must be a complete file that torch.export.save wrote. PyTorch cannot read it. Export it again, with "
+            "this version of PyTorch if possible."
+        ) from error
     for name in ("train", "eval"):  # both methods raise errors, because an exported module has no mode
         vars(module).pop(name, None)
     return module

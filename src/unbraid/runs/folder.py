@@ -193,7 +193,8 @@ class RunFolder:
 
         It is "new" (no training has been saved), "partial" (there is a checkpoint), "done" or "diverged".
         """
-        if (self.path / "weights.safetensors").exists():
+        weights = self.path / "weights.safetensors"
+        if weights.exists() or weights.is_symlink():  # a link that leads nowhere is an error when the file is read
             return "diverged" if (self.path / "diverged.json").exists() else "done"
         return "partial" if (self.path / "checkpoint.safetensors").exists() else "new"
 

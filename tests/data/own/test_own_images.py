@@ -245,3 +245,15 @@ def test_progress_of_a_folder_increases_to_one(folder: Path, channels: int | Non
         from_folder(folder, channels=channels, progress=seen.append)
         assert seen == sorted(seen)
         assert seen[-1] == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_something_else_in_place_of_an_image_is_refused(kind: str, folder: Path) -> None:
+    """A pipe that nothing writes to would make the command wait for ever."""
+    save_image(folder / "0.png", random_pixels(8, 8))
+    if kind == "pipe":
+        os.mkfifo(folder / "1.png")
+    else:
+        (folder / "1.png").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match=r"1\.png must be a complete image.*it must be an ordinary file"):
+        from_folder(folder)

@@ -205,6 +205,8 @@ def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
 
     failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device could have no end
+            raise OSError("it must be an ordinary file")
         with Image.open(path) as image:
             return work(image)
     except (*failures, Image.DecompressionBombError) as error:
