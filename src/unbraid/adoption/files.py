@@ -118,8 +118,8 @@ def read_exported(path: Path) -> Any:
         module = torch.export.load(path).module()
     except Exception as error:  # torch.export.load raises errors of many types
         raise UserError(
-            f"{path} must be a complete file that torch.export.save wrote. PyTorch cannot read it. Export it again, with "
-            "this version of PyTorch if possible."
+            f"{path} must be a complete file that torch.export.save wrote. PyTorch cannot read it. Export it again, if "
+            "possible with this version of PyTorch."
         ) from error
     for name in ("train", "eval"):  # both methods raise errors, because an exported module has no mode
         vars(module).pop(name, None)
