@@ -1,8 +1,8 @@
-"""Bytes, arithmetic and the floor of a model-step on one H200, computed from the shapes of arrays.
+"""Bytes, arithmetic and the limit of a model-step on one H200, computed from the shapes of arrays.
 
 Nothing is measured here. `step_traffic` counts the bytes and the multiplications of each kernel. This script adds them
 up, and divides them by the two ceilings: the rate of a copy in device memory and the rate of a large matrix product.
-The floor is the number of model-steps per second at which the kernels would run if they reached the first ceiling.
+The limit is the number of model-steps per second at which the kernels would run if they reached the ceilings.
 Measured rates are in results/bench_gpu_stacks.json and results/bench_gpu_colour.json.
 Run: python benchmarks/roofline.py
 """
@@ -21,8 +21,9 @@ from step_traffic import Kernel, model_step
 RESULT = Path(__file__).parent / "results" / "roofline.json"
 BYTES_PER_SECOND, FLOP_PER_SECOND = 4.3e12, 790e12
 SOURCE = (
-    "Measured on one NVIDIA H200 with PyTorch 2.11 during development: a copy of a large array in device memory, reads "
-    "plus writes, and a large matrix product in bf16. No benchmark of this repository repeats them."
+    "They were measured on one NVIDIA H200 with PyTorch 2.11 during development: the first with a copy of a large array "
+    "in device memory, reads plus writes, the second with a large matrix product in bf16. No benchmark of this "
+    "repository repeats these two measurements."
 )
 
 
@@ -51,7 +52,7 @@ def totals(kernels: list[Kernel]) -> dict[str, float]:
             "seconds_bytes": size / BYTES_PER_SECOND, "seconds_flop": flop / FLOP_PER_SECOND}  # fmt: skip
 
 
-def floor(kernels: list[Kernel]) -> float:
+def limit(kernels: list[Kernel]) -> float:
     """Return the model-steps per second at the ceiling that limits the whole step."""
     total = totals(kernels)
     return 1 / max(total["seconds_bytes"], total["seconds_flop"])
@@ -83,7 +84,7 @@ def case_counts(method: str, channels: int) -> dict[str, Any]:
     kernels = by_runs[str(RUNS[-1])]
     groups = dict.fromkeys(kernel.group for kernel in kernels)
     return {
-        "runs": {runs: {**totals(found), "floor": floor(found)} for runs, found in by_runs.items()},
+        "runs": {runs: {**totals(found), "limit": limit(found)} for runs, found in by_runs.items()},
         "groups": {group: totals([kernel for kernel in kernels if kernel.group == group]) for group in groups},
         "arrays": array_rows(kernels),
         "kernels": [kernel_row(kernel) for kernel in kernels],
@@ -91,7 +92,7 @@ def case_counts(method: str, channels: int) -> dict[str, Any]:
 
 
 def print_case(title: str, found: dict[str, Any]) -> None:
-    """Print the kernels of one kind of step, and its floor."""
+    """Print the kernels of one kind of step, and its limit."""
     print(f"\n{title}, {RUNS[-1]} runs, per model-step")
     print(f"{'kernel':32} {'layer':10} {'MB':>8} {'GFLOP':>7} {'FLOP/byte':>9} {'us':>6}")
     for row in found["kernels"]:
@@ -99,7 +100,7 @@ def print_case(title: str, found: dict[str, Any]) -> None:
         print(f"{row['kernel']:32} {row['layer']:10} {row['bytes'] / 1e6:8.3f} {row['flop'] / 1e9:7.3f} "
               f"{row['flop'] / row['bytes']:9.1f} {seconds * 1e6:6.2f}")  # fmt: skip
     total = found["runs"][str(RUNS[-1])]
-    print(f"total {total['bytes'] / 1e6:.1f} MB, {total['flop'] / 1e9:.2f} GFLOP: at most {total['floor']:,.0f} "
+    print(f"total {total['bytes'] / 1e6:.1f} MB, {total['flop'] / 1e9:.2f} GFLOP: at most {total['limit']:,.0f} "
           "model-steps per second")  # fmt: skip
 
 

@@ -36,11 +36,11 @@ from unbraid.training.fused.networks import Layer, Plan, plan_decoder, plan_dens
 HALF, FLOAT = torch.bfloat16.itemsize, torch.float32.itemsize
 SIDE, LATENTS = 64, 10
 IMAGES, FORWARD, INPUTS, LAST, WEIGHTS, SUMS, ADAM = (
-    "images", "forward pass", "input gradients", "gradients of the last layer", "weight gradients", "sums and borders",
-    "Adam",
+    "drawing and blocking images", "forward pass", "input gradients", "gradients of the last layer",
+    "weight gradients", "sums and borders", "Adam",
 )  # fmt: skip
-CRITIC_FORWARD, CRITIC_INPUTS, CRITIC_ADAM = (
-    "critic, forward passes", "critic, input gradients", "critic, weight gradients with Adam",
+CRITIC_FORWARD, CRITIC_INPUTS, CRITIC_ADAM, CRITIC_SUMS = (
+    "critic, forward passes", "critic, input gradients", "critic, weight gradients with Adam", "critic, sums",
 )  # fmt: skip
 
 
@@ -462,8 +462,8 @@ def critic_steps(step: Step, plan: Plan) -> None:
     for i in reversed(range(len(plan.dense))):
         layer, size = plan.dense[i], sum(dense_slots(plan.dense[i]))
         factors, state = [values[i], gradients[i + 1]], adam_state("critic", size)
-        step.add("_block_sums", SUMS, "", factors[:1], ())
-        step.add("_block_sums", SUMS, "", factors[1:], ())
+        step.add("_block_sums", CRITIC_SUMS, "", factors[:1], ())
+        step.add("_block_sums", CRITIC_SUMS, "", factors[1:], ())
         flop, needed = dense_flop(layer, batch), dense_needs(plan, i, batch)
         writes = [*state, parameters("critic", size)]
         step.add("_dense_adam", CRITIC_ADAM, f"critic {i + 1}", [*factors, *state], writes, flop, needed)
