@@ -1,7 +1,7 @@
 """Bytes, arithmetic and the limit of a model-step on one H200, computed from the shapes of arrays.
 
 Nothing is measured here. `step_traffic` counts the bytes and the multiplications of each kernel. This script adds them
-up, and divides them by the two ceilings: the rate of a copy in device memory and the rate of a large matrix product.
+up, and divides them by the two ceilings: the rate of a copy in device memory and the rate of a matrix product.
 The limit is the number of model-steps per second at which the kernels would run if they reached the ceilings.
 Measured rates are in results/bench_gpu_stacks.json and results/bench_gpu_colour.json.
 Run: python benchmarks/roofline.py
@@ -21,9 +21,9 @@ from step_traffic import Kernel, model_step
 RESULT = Path(__file__).parent / "results" / "roofline.json"
 BYTES_PER_SECOND, FLOP_PER_SECOND = 4.3e12, 790e12
 SOURCE = (
-    "They were measured on one NVIDIA H200 with PyTorch 2.11 during development: the first with a copy of a large array "
-    "in device memory, reads plus writes, the second with a large matrix product in bf16. No benchmark of this "
-    "repository repeats these two measurements."
+    "They were measured on one NVIDIA H200 with PyTorch 2.11 during development: the first with a copy in device "
+    "memory, reads plus writes, the second with a matrix product in bf16. No benchmark of this repository repeats these "
+    "two measurements."
 )
 
 
