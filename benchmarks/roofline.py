@@ -22,8 +22,8 @@ RESULT = Path(__file__).parent / "results" / "roofline.json"
 BYTES_PER_SECOND, FLOP_PER_SECOND = 4.3e12, 790e12
 SOURCE = (
     "They were measured on one NVIDIA H200 with PyTorch 2.11 during development: the first with a copy in device "
-    "memory, reads plus writes, the second with a matrix product in bf16. No benchmark of this repository repeats these "
-    "two measurements."
+    "memory, reads plus writes, the second with a matrix product in bf16. No benchmark of this repository repeats "
+    "these two measurements."
 )
 
 
