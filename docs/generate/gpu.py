@@ -7,6 +7,7 @@ from typing import Any
 
 from generate import ROOT
 from generate.markdown import replace_block, result, table
+from generate.roofline import roofline_text
 
 PAGE = ROOT / "docs" / "guides" / "gpu.md"
 NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "FactorVAE score",
@@ -22,6 +23,7 @@ def gpu_pages() -> dict[Path, str]:
         "concurrent_stacks": concurrent_stacks_table,
         "own_network": own_network_table,
         "precision": precision_table,
+        "roofline": roofline_text,
     }
     for name, make in tables.items():
         text = replace_block(text, name, make())
