@@ -78,6 +78,7 @@ def test_a_batch_has_as_many_labelled_examples_as_others(sprites: FactorData) ->
     ("method", "data", "latents", "message"),
     [
         (LSBDVAE(circles=3), SMALL, 6, r"at least 3 cyclic factor\(s\). square_torus.* has 2"),
+        (LSBDVAE(circles=0), "square_torus", 2, "needs at least 1 circle.* Got circles=0, labels=256 and square_torus"),
         (LSBDVAE(circles=0), "toy", 2, "needs at least 1 circle.* Got circles=0, labels=256 and toy. Pass labels=0"),
         (LSBDVAE(), "toy", 6, "toy has 0"),
         (LSBDVAE(circles=2), SMALL, 3, "needs at least 4 latents. Got 3"),

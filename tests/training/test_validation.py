@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import unbraid as ub
+from unbraid.errors import UserError
 from unbraid.training.validation import split_data
 
 SETTINGS: dict[str, Any] = {"steps": 20, "latents": 3, "batch": 16, "quiet": True}
@@ -79,3 +80,9 @@ def test_data_with_random_parts_are_refused(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("unbraid.training.validation.MAX_BYTES", 1e12)
     with pytest.raises(ub.UserError, match="without random colours or backgrounds"):
         split_data(ub.data.load(name), 0.1)
+
+
+@pytest.mark.parametrize("on_log", [lambda record: None, lambda: None])
+def test_a_callback_that_does_not_take_two_arguments_is_refused(on_log: Any) -> None:
+    with pytest.raises(UserError, match=r"'on_log' must be a function of two arguments, \(spec, record\)\. Got"):
+        ub.train("vae", "toy", on_log=on_log, **SETTINGS)

@@ -11,10 +11,13 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import io
 import json
 import math
 import os
 import re
+import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -142,12 +145,23 @@ def current_environment(device: int | None = None) -> Environment | None:
 
 @functools.cache
 def kernel_digest() -> str:
-    """Return a digest of the source code of the kernels and of the settings that are tried."""
+    """Return a digest of the source code of the kernels and of the settings that are tried. Comments do not count."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
     for file in (*sorted((folder / "kernels").glob("*.py")), folder / "launch_candidates.py"):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+        digest.update("\0".join([file.name, *code_tokens(file.read_text(encoding="utf-8"))]).encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def code_tokens(source: str) -> Iterator[str]:
+    """Yield the tokens of Python code, without comments and blank lines.
+
+    >>> list(code_tokens("x = 1  # one"))
+    ['x', '=', '1']
+    """
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER):
+            yield token.string
 
 
 def read_launch_file(environment: Environment) -> LaunchFile | None:

@@ -109,7 +109,7 @@ class LSBDVAE(Method):
             )
         if not self.labels:
             return
-        if not self.circles and not data.cyclic:
+        if not self.circles:
             raise UserError(
                 "LSBDVAE with labelled pairs needs at least 1 circle, and data with a cyclic factor, such as "
                 f"square_torus. Got circles=0, labels={self.labels} and {data.name}. Pass labels=0 for a VAE without "

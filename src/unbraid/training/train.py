@@ -6,6 +6,7 @@ trained. It passes the other runs to `schedule.train_runs`. See `unbraid.trainin
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -204,6 +205,7 @@ def train(
     torch.Size([3, 10])
     """
     check_log(log, out)
+    check_callback(on_log)
     check_device(str(device))
     methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
     source = load_data(data, device, quiet)
@@ -223,6 +225,20 @@ def train(
         specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
         retrain=retrain, save_data=save_data, on_log=on_log,
     )  # fmt: skip
+
+
+def check_callback(on_log: LogCallback | None) -> None:
+    """Raise a UserError unless `on_log` is None or can be called with two arguments."""
+    if on_log is None:
+        return
+    try:
+        inspect.signature(on_log).bind(None, None)
+    except ValueError:  # some built-in functions have no signature
+        return
+    except TypeError as error:
+        raise UserError(
+            f"The argument 'on_log' must be a function of two arguments, (spec, record). Got {on_log!r} instead."
+        ) from error
 
 
 def rate_list(rates: float | Iterable[float] | None) -> list[Any]:
