@@ -35,6 +35,10 @@ class InputCase:
         words = " ".join(repr(word) if len(word) < 80 else f"{word[:80]!r}..." for word in self.line)
         return f"unbraid {words}" + (f"   (damaged {self.damaged}, seed {self.seed})" if self.damaged else "")
 
+    def damage(self, folder: Path) -> None:
+        """Damage the file in the folder of the case."""
+        damage_file(folder / self.damaged, Random(self.seed))
+
 
 class BadInput(Part):
     """Part "input" of the campaign."""
@@ -73,7 +77,7 @@ class BadInput(Part):
         try:
             add_odd_files(self.folder)
             if case.damaged:
-                damage_file(self.folder / case.damaged, Random(case.seed))
+                case.damage(self.folder)
             before, scores = fingerprint(self.folder), score_lines(self.folder)
             process = run(case.line, self.folder, do_not_serve)
             assert process.status is not None

@@ -22,6 +22,14 @@ TEXT_PARTS = (
     'name = "os:system"', "9" * 400, "1e999", ",,,", "x" * 5000, "net = 5", "batch = 0.5", "method = 1", "data = []",
 )  # fmt: skip
 
+CONTENTS = (
+    b"", b"\0" * 100, b"\xff" * 100, b"null", b"[]", b"{}", b"1", b'"a"', b"[" * 100_000, b"{}\n[]\n",
+    b'{"a":' * 50_000, b"PK\x05\x06" + bytes(18), b"\x93NUMPY\x01\x00\x0e\x00{'descr': 3}  \n",
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999, 99), }",
+    (2**62).to_bytes(8, "little") + b"{}", (1).to_bytes(8, "little") + b"8",
+)  # fmt: skip
+KINDS = ("remove", "folder", "pipe", "loop", "device", "dangling")
+
 
 def damage_file(path: Path, random: Random) -> str:
     """Damage a file in place, and return what was done."""
@@ -53,16 +61,16 @@ def flip_bytes(path: Path, random: Random) -> None:
 
 def replace_content(path: Path, random: Random) -> None:
     """Replace the whole content."""
-    contents = [b"", b"\0" * 100, b"\xff" * 100, b"null", b"[]", b"{}", b"1", b'"a"', b"[" * 100_000, b"{}\n[]\n",
-                b'{"a":' * 50_000, b"PK\x05\x06" + bytes(18), b"\x93NUMPY\x01\x00\x0e\x00{'descr': 3}  \n",
-                b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999, 99), }",
-                (2**62).to_bytes(8, "little") + b"{}"]  # fmt: skip
-    path.write_bytes(random.choice(contents))
+    path.write_bytes(random.choice(CONTENTS))
 
 
 def replace_kind(path: Path, random: Random) -> None:
     """Replace a file by a folder, a pipe, a link or a device, or remove it."""
-    kind = random.choice(["remove", "folder", "pipe", "loop", "device", "dangling"])
+    replace_by(path, random.choice(KINDS))
+
+
+def replace_by(path: Path, kind: str) -> None:
+    """Replace a file by one of `KINDS`."""
     path.unlink()
     if kind == "folder":
         path.mkdir()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from faults import processes
+from faults import processes, sweep
 from faults.commands import LINES, check_coverage, command_flags, flag_words
+from faults.damage import CONTENTS, KINDS
 from faults.jobs import Job
 from faults.judging import disguised_words, find_changes, find_lost_scores, fingerprint, score_lines
 
@@ -71,6 +72,22 @@ def test_parts_that_need_other_programs(part: str) -> None:
 )
 def test_many_cases_of_a_part_have_no_fault(part: str, cases: int) -> None:
     assert ", 0 faults" in campaign("--parts", part, "--cases", str(cases))
+
+
+def test_the_sweep_replaces_every_file_of_a_command_in_every_way(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    for name in ("runs/a/run.json", "study.toml", "model.pt"):
+        (tmp_path / name).write_text("{}")
+    found = list(sweep.cases(tmp_path, "kinds"))
+    study = {(case.damaged, case.label) for case in found if case.line[:2] == ("study", "study.toml")}
+    assert study == {("study.toml", kind) for kind in KINDS}
+    assert {case.damaged for case in found} == {"runs/a/run.json", "study.toml", "model.pt"}
+    pipe = next(case for case in found if (case.damaged, case.label) == ("model.pt", "pipe"))
+    pipe.damage(tmp_path)
+    assert (tmp_path / "model.pt").is_fifo()
+    other = next(case for case in sweep.cases(tmp_path, "contents") if case.damaged == "study.toml")
+    other.damage(tmp_path)
+    assert (tmp_path / "study.toml").read_bytes() == CONTENTS[0]
 
 
 def test_a_failing_command_may_add_scores_but_not_lose_or_change_them(tmp_path: Path) -> None:
