@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ def step(**settings: Any) -> dict[str, Any]:
 
 def rows(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the first cells of the rows about training."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs"))
     from generate import speed
 
     monkeypatch.setattr(speed, "result", lambda name: results)
