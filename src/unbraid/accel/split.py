@@ -259,10 +259,10 @@ def apply_network(net: nn.Module, x: Tensor, end: End | None = None) -> Tensor:
         x: The batch.
         end: Function without parameters that maps a part of the batch and the output for it to results, or None.
     """
-    parts = min(usable_cores(), len(x) // UNIT)
-    if parts > 1 and torch.is_grad_enabled() and not _transformed():
-        blocks = find_blocks(net)
-        if blocks and _halvings_fit(blocks, x):
+    cores = usable_cores()
+    if cores > 1 and torch.is_grad_enabled() and not _transformed():  # one core: no branch on len(x), for torch.export
+        parts, blocks = min(cores, len(x) // UNIT), find_blocks(net)
+        if parts > 1 and blocks and _halvings_fit(blocks, x):
             return split_network(net, end, parts, x, *net.parameters())
     output = net(x)
     return output if end is None else end(slice(None), output)
