@@ -1,9 +1,10 @@
 """The time of one training step on the CPU, of unbraid and of pythae, each in a process of its own.
 
-Both train a beta-VAE on 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels and Adam.
-pythae is called as its own trainer calls it: forward, zero_grad, backward, step. unbraid keeps freed memory, as its
-training loop does. The two processes take turns, so that one is idle while the other is timed. Every round times one
-step of each, and the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60] [--threads 1]
+Both train a beta-VAE on 64 images of 64x64x1 (dSprites) or 32x32x1 (`sprites`) with encoders and decoders of the same
+layers, Bernoulli pixels and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step.
+unbraid keeps freed memory, as its training loop does. The two processes take turns, so that one is idle while the other
+is timed. Every round times one step of each, and the ratio is that of the medians. Numbers of threads for which the
+machine has too few cores are skipped. Run: python benchmarks/bench_train.py [--rounds 60] [--threads 1 2 4]
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
 
 BETA, BATCH, LATENTS, RATE = 4.0, 64, 10, 1e-4
-SHAPE = (1, 64, 64)
+DATASETS = ("dsprites", "sprites")  # images of 64x64x1 and 32x32x1
 
 
 def plain(net: nn.Module) -> nn.Sequential:
@@ -84,8 +87,9 @@ class Decoder(BaseDecoder):
 def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
     """A function that takes one step of the beta-VAE of pythae."""
     torch.manual_seed(0)
-    config = BetaVAEConfig(input_dim=SHAPE, latent_dim=LATENTS, beta=BETA, reconstruction_loss="bce")
-    encoder, decoder = NETS[net](SHAPE, LATENTS)
+    shape = tuple(x.shape[1:])
+    config = BetaVAEConfig(input_dim=shape, latent_dim=LATENTS, beta=BETA, reconstruction_loss="bce")
+    encoder, decoder = NETS[net](shape, LATENTS)
     model = PythaeBetaVAE(config, encoder=Encoder(plain(encoder)), decoder=Decoder(plain(decoder)))
     model.train()
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -104,7 +108,7 @@ def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
 def our_step(net: str, data: datasets.FactorData, precision: Precision, runs: int = 1) -> Callable[[], float]:
     """A function that takes one step of a stack of beta-VAEs of unbraid, including drawing and unpacking images."""
     specs = [
-        RunSpec(BetaVAE(beta=BETA), "dsprites", seed, 10, BATCH, RATE, LATENTS, net, precision=precision)
+        RunSpec(BetaVAE(beta=BETA), data.name, seed, 10, BATCH, RATE, LATENTS, net, precision=precision)
         for seed in range(runs)
     ]
     stack = Stack(specs, data, NETS[net], threads=min(runs, torch.get_num_threads()))
@@ -130,15 +134,26 @@ class StepProcess:
 _step: list[Callable[[], float]] = []  # the step of this process
 
 
-def prepare(library: str, net: str, precision: Precision, runs: int, threads: int) -> None:
+@dataclass(frozen=True)
+class Case:
+    """One comparison: a dataset, a network, a precision, and the numbers of runs and of CPU threads."""
+
+    data: str
+    net: str
+    precision: Precision
+    runs: int
+    threads: int
+
+
+def prepare(library: str, case: Case) -> None:
     """Build the step that this process takes."""
-    torch.set_num_threads(threads)
-    data = datasets.load("dsprites")
+    torch.set_num_threads(case.threads)
+    data = datasets.load(case.data)
     if library == "unbraid":
         keep_freed_memory()
-        _step.append(our_step(net, data, precision, runs))
+        _step.append(our_step(case.net, data, case.precision, case.runs))
     else:
-        _step.append(pythae_step(net, data.batch(torch.linspace(0, len(data) - 1, BATCH).long())))
+        _step.append(pythae_step(case.net, data.batch(torch.linspace(0, len(data) - 1, BATCH).long())))
 
 
 def time_step() -> float:
@@ -148,46 +163,61 @@ def time_step() -> float:
     return time.perf_counter() - started
 
 
-def compare(net: str, precision: Precision, runs: int, threads: int, rounds: int) -> dict[str, float]:
+def compare(case: Case, rounds: int) -> dict[str, float]:
     """The median seconds per model-step of pythae and of unbraid, after five rounds of warm-up."""
-    processes = {name: StepProcess(name, net, precision, runs, threads) for name in ("pythae", "unbraid")}
+    processes = {name: StepProcess(name, case) for name in ("pythae", "unbraid")}
     times = [{name: process.seconds() for name, process in processes.items()} for _ in range(rounds + 5)][5:]
     for process in processes.values():
         process.pool.shutdown()
     seconds = {name: statistics.median(time[name] for time in times) for name in processes}
-    return {"pythae": seconds["pythae"], "unbraid": seconds["unbraid"] / runs}
+    return {"pythae": seconds["pythae"], "unbraid": seconds["unbraid"] / case.runs}
 
 
-def measure(net: str, precision: Precision, runs: int, threads: int, rounds: int) -> dict[str, Any]:
+def measure(case: Case, rounds: int) -> dict[str, Any]:
     """Make one comparison and print it."""
-    found = compare(net, precision, runs, threads, rounds)
+    found = compare(case, rounds)
     ratio = found["unbraid"] / found["pythae"]
     ms = {name: 1e3 * value for name, value in found.items()}
-    ours, theirs = ms["unbraid"], ms["pythae"]
-    print(f"{net} {precision} {runs} run(s): {ours:.1f} ms per step, pythae {theirs:.1f}, {ratio:.2f}", flush=True)
-    return {"net": net, "precision": precision, "runs": runs, "ms": ms, "ratio": ratio}
+    side = datasets.load(case.data).shape[-1]
+    print(
+        f"{side}x{side} {case.net} {case.precision} {case.runs} run(s) {case.threads} thread(s): "
+        f"{ms['unbraid']:.1f} ms per step, pythae {ms['pythae']:.1f}, {ratio:.2f}",
+        flush=True,
+    )
+    return {**asdict(case), "side": side, "ms": ms, "ratio": ratio}
+
+
+def available_threads(wanted: list[int]) -> list[int]:
+    """Return the numbers of threads for which the process has enough cores, and print the others."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for threads in wanted:
+        if threads > cores:
+            print(f"{threads} threads: skipped, because there are only {cores} cores", flush=True)
+    return [threads for threads in wanted if threads <= cores]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--stack", type=int, default=4, help="the number of runs of the stack that is measured")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="the number of CPU threads")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4], help="the numbers of CPU threads")
+    parser.add_argument("--data", nargs="+", choices=DATASETS, default=DATASETS)
+    parser.add_argument("--nets", nargs="+", default=["locatello", "burgess"])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "bench_train.json")
     options = parser.parse_args()
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
-    cases = itertools.product(("locatello", "burgess"), precisions, (1, options.stack))
-    results = [measure(net, precision, runs, options.threads, options.rounds) for net, precision, runs in cases]
-    default = fastest_precision("cpu")
-    path = Path(__file__).parent / "results" / "bench_train.json"
+    threads = available_threads(options.threads)
+    cases = itertools.product(threads, options.data, options.nets, precisions, dict.fromkeys((1, options.stack)))
+    results = [measure(Case(data, net, precision, runs, n), options.rounds) for n, data, net, precision, runs in cases]
     content = {
         **describe(),
-        "threads": options.threads,
+        "threads": threads,
         "rounds": options.rounds,
-        "default": default,
+        "default": fastest_precision("cpu"),
         "steps": results,
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"written to {path}")
+    options.out.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"written to {options.out}")
 
 
 if __name__ == "__main__":

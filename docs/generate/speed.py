@@ -30,10 +30,22 @@ faults of a step.
 """
 
 
+def training_cases() -> list[dict[str, Any]]:
+    """Return the measured training steps, each with its image side and number of threads.
+
+    Results that were measured with one image side and one number of threads do not have them in each case.
+    """
+    found = result("bench_train")
+    return [{"side": 64, "threads": found["threads"], **case} for case in found["steps"]]
+
+
 def training_row(case: dict[str, Any]) -> list[str]:
     """Return one training step of a beta-VAE, ours and pythae's."""
     runs = "one run" if case["runs"] == 1 else f"{case['runs']} runs together"
-    what = f"beta-VAE step, batch 64, 64x64 pixels, `{case['net']}`, {case['precision']}, {runs}"
+    size = f"{case['side']}x{case['side']} pixels"
+    what = f"beta-VAE step, batch 64, {size}, `{case['net']}`, {case['precision']}, {runs}"
+    if isinstance(result("bench_train")["threads"], list):  # measured with several numbers of threads
+        what += f", {case['threads']} core{'s' * (case['threads'] > 1)}"
     ours, theirs = case["ms"]["unbraid"], case["ms"]["pythae"]
     return [what, f"{ours:.1f} ms", f"{theirs:.1f} ms (pythae)", f"{theirs / ours:.1f}"]
 
@@ -60,12 +72,14 @@ def machine() -> str:
 
 def short_speed_table() -> str:
     """Return the table of README.md."""
-    cases = [case for case in result("bench_train")["steps"] if case["net"] == "locatello"]
-    body = [training_row(case) for case in cases if case["precision"] == "bf16" or case["runs"] == 1]
+    cases = training_cases()
+    cores = max(case["threads"] for case in cases)
+    shown = [case for case in cases if (case["net"], case["side"], case["threads"]) == ("locatello", 64, cores)]
+    body = [training_row(case) for case in shown if case["precision"] == "bf16" or case["runs"] == 1]
     return table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()} [All measurements](docs/design/speed.md)."
 
 
 def speed_pages() -> dict[Path, str]:
     """Return the generated page."""
-    body = [training_row(case) for case in result("bench_train")["steps"]]
+    body = [training_row(case) for case in training_cases()]
     return {PAGE: HEAD + table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()}\n" + MEMORY}
