@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,24 @@ def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: boo
     assert got.reshape(4, 4) == pytest.approx(gradient, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 1), (40, 2, 1), (128, 3, 3), (129, 10, 5), (300, 12, 8), (17, 1, 9)])
+def test_loss_and_gradient_for_any_number_of_rows_and_classes(n: int, d: int, k: int, zero: bool) -> None:
+    from scipy.special import logsumexp, softmax
+
+    from unbraid.metrics.linear.softmax import as_blocks, loss_gradient
+
+    codes, w, y = noise(n, d), noise(k, d + 1, 1) - 2, np.arange(n) % k  # negative scores, so that 0 may be the largest
+    x = np.c_[codes, np.ones(n)]
+    scores = np.c_[x @ w.T, np.zeros((n, int(zero)))]
+    loss = np.mean(logsumexp(scores, axis=1) - scores[np.arange(n), y]) + 0.25 * np.sum(w[:, :-1] ** 2)
+    gradient = (softmax(scores, axis=1)[:, :k] - np.eye(k)[y]).T @ x / n + 0.5 * w * np.append(np.ones(d), 0)
+    got = np.empty(w.size)
+    got_loss = loss_gradient(w.ravel(), got, as_blocks(codes), n, np.eye(k)[y].T @ x, 0.5, zero)
+    assert got_loss == pytest.approx(loss, rel=1e-12)
+    assert got.reshape(w.shape) == pytest.approx(gradient, rel=1e-11, abs=1e-12)
+
+
 @pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "forty classes"])
 def test_cross_validation_equals_scikit_learn(name: str) -> None:
     codes, labels = PROBLEMS[name]
@@ -126,6 +145,25 @@ def test_cross_validation_of_many_classes_is_close_to_scikit_learn() -> None:
     for part in (slice(400), slice(400, 800)):
         accuracy = np.mean(ours.predict(codes[part]) == labels[part])
         assert accuracy == pytest.approx(theirs.score(codes[part], labels[part]), abs=0.011)
+
+
+def test_cross_validation_ends_if_all_predictions_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unbraid.metrics.linear import lbfgs, logistic
+
+    labels = np.arange(60) % 3
+    codes = np.c_[labels, labels**2] + 0.01 * noise(60, 2)
+    model, solve, penalties = oracle.logistic_cv(codes, labels), lbfgs.minimise, []
+
+    def count(weights: Array, problem: tuple[Any, ...], iterations: int) -> int:
+        penalties.append(problem[3])
+        return solve(weights, problem, iterations)
+
+    monkeypatch.setattr(lbfgs, "minimise", count)
+    got = logistic_regression_cv(codes, labels)
+    assert np.isclose(got.C, np.ravel(model.C_)[0])
+    tried = np.searchsorted(logistic.CS, got.C) + 1
+    assert tried < len(logistic.CS)
+    assert len(penalties) == 5 * tried + 1
 
 
 def test_classes_may_be_missing_from_folds() -> None:

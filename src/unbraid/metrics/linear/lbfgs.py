@@ -212,17 +212,3 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
             steps[j], changes[j], products[j] = step * d, g - old, product
             first, count = (first + 1) % MEMORY if count == MEMORY else first, min(count + 1, MEMORY)
     return iteration
-
-
-@kernel()
-def regularisation_path(w: Array, x: Array, rows: int, sums: Array, Cs: Array, zero: bool, iterations: int) -> Array:
-    """Fit the weights for each C in turn, and return them.
-
-    The first fit starts from w. Each later fit starts from the weights of the previous one. See `loss_gradient` for the
-    other arguments.
-    """
-    weights = np.empty((len(Cs), len(w)))
-    for i in range(len(Cs)):
-        weights[i] = weights[i - 1] if i else w
-        minimise(weights[i], (x, rows, sums, 1 / (Cs[i] * rows), zero), iterations)
-    return weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 ITERATIONS = 100
 CS = np.logspace(-4, 4, 10)  # inverse regularisation strengths from which cross-validation selects
@@ -52,7 +52,8 @@ def logistic_regression(
     [0, 7]
     """
     classes, y = np.unique(labels, return_inverse=True)
-    return _as_model(classes, _fit_path(codes, y, len(classes), np.array([C]), iterations=iterations)[0], C)
+    problem = _Problem.of(codes, y, len(classes))
+    return _as_model(classes, problem.minimise(C, problem.zero_weights(), iterations), C)
 
 
 def logistic_regression_cv(
@@ -63,53 +64,69 @@ def logistic_regression_cv(
     The best of 10 values of C from 1e-4 to 1e4 is selected by cross-validation. The folds are contiguous. In each fold
     one model per value of C is fitted, in increasing order of C, and each fit starts from the weights of the previous
     one. The C with the highest accuracy, summed over folds, is then used for a fit to all rows. This fit starts from
-    the mean of the weights of the folds. If several values of C are equally good, the smallest of them is used. If
-    there are fewer rows than folds, each row is a fold. If there is only one class, it is always predicted.
+    the mean of the weights of the folds. If several values of C are equally good, the smallest of them is used. Values
+    of C above one with which all predictions are correct are therefore not tried. If there are fewer rows than folds,
+    each row is a fold. If there is only one class, it is always predicted.
 
     >>> codes = np.array([[-2.0], [1.0], [-1.0], [2.0], [-3.0], [3.0]])
     >>> logistic_regression_cv(codes, np.array([0, 1, 0, 1, 0, 1])).predict(codes).tolist()
     [0, 1, 0, 1, 0, 1]
     """
     classes, y = np.unique(labels, return_inverse=True)
-    paths, accuracies = [], []
-    for test in np.array_split(np.arange(len(y)), min(folds, len(y))):
-        train = np.ones(len(y), dtype=bool)
-        train[test] = False
-        paths.append(_fit_path(codes[train], y[train], len(classes), CS))
-        accuracies.append([np.mean(_is_correct(_as_model(classes, w, 0.0), codes[test], y[test])) for w in paths[-1]])
-    best = int(np.argmax(np.sum(accuracies, axis=0)))
-    start = np.mean([weights[best] for weights in paths], axis=0)
-    weights = _fit_path(codes, y, len(classes), CS[best : best + 1], start)[0]
-    return _as_model(classes, weights, float(CS[best]))
+    held_out = np.array_split(np.arange(len(y)), min(folds, len(y)))
+    fits = [_Problem.of(np.delete(codes, rows, axis=0), np.delete(y, rows), len(classes)) for rows in held_out]
+    weights = [fit.zero_weights() for fit in fits]
+    best, most, start = 0.0, -1.0, weights[0]
+    for C in CS:
+        weights = [fit.minimise(C, begin) for fit, begin in zip(fits, weights, strict=True)]
+        models = [_as_model(classes, w, C) for w in weights]
+        accuracy = sum(_accuracy(model, codes[rows], y[rows]) for model, rows in zip(models, held_out, strict=True))
+        if accuracy > most:
+            best, most, start = float(C), accuracy, np.mean(weights, axis=0)
+        if accuracy == len(fits):
+            break
+    return _as_model(classes, _Problem.of(codes, y, len(classes)).minimise(best, start), best)
 
 
-def _is_correct(model: Logistic, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Return whether the class with the highest score is class number y, for each row."""
-    return np.asarray(model.scores(codes).argmax(axis=1) == y)
+def _accuracy(model: Logistic, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"]) -> float:
+    """Return the share of rows for which the class with the highest score is class number y."""
+    return float(np.mean(model.scores(codes).argmax(axis=1) == y))
 
 
-def _fit_path(
-    codes: Float[np.ndarray, "n d"],
-    y: Int[np.ndarray, " n"],
-    k: int,
-    Cs: Float[np.ndarray, " m"],
-    start: Float[np.ndarray, "c e"] | None = None,
-    iterations: int = ITERATIONS,
-) -> Float[np.ndarray, "m c e"]:
-    """Fit the weights for each C, and return them with the intercepts in the last column.
+@dataclass(frozen=True)
+class _Problem:
+    """The data of a fit, in the form that the compiled solver reads."""
 
-    There is one row of weights per class. With two classes, there is a single row, for the second class.
-    """
-    from unbraid.metrics.linear.lbfgs import regularisation_path
-    from unbraid.metrics.linear.softmax import as_blocks
+    blocks: Float[np.ndarray, "b e rows"]
+    rows: int
+    sums: Float[np.ndarray, "c e"]  # sums of codes and ones over the rows of each class
+    zero: bool  # whether there is one more class, whose score is always 0
 
-    sums = np.zeros((k, codes.shape[1] + 1))
-    np.add.at(sums, y, np.c_[codes, np.ones(len(codes))])
-    sums = sums[1:] if k == 2 else sums
-    begin = np.zeros(sums.size) if start is None else start.ravel()
-    return np.asarray(
-        regularisation_path(begin, as_blocks(codes), len(y), sums, Cs, k == 2, iterations).reshape(len(Cs), *sums.shape)
-    )
+    @classmethod
+    def of(cls, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"], k: int) -> _Problem:
+        """Return the problem of predicting y, one of k classes. With two classes, the first has the score 0."""
+        from unbraid.metrics.linear.softmax import as_blocks
+
+        sums = np.zeros((k, codes.shape[1] + 1))
+        np.add.at(sums, y, np.c_[codes, np.ones(len(codes))])
+        return cls(as_blocks(codes), len(y), sums[1:] if k == 2 else sums, k == 2)
+
+    def zero_weights(self) -> Float[np.ndarray, "c e"]:
+        """Return weights of 0, from which scikit-learn starts."""
+        return np.zeros_like(self.sums)
+
+    def minimise(
+        self, C: float, start: Float[np.ndarray, "c e"], iterations: int = ITERATIONS
+    ) -> Float[np.ndarray, "c e"]:
+        """Return the weights, with the intercepts in the last column. The solver starts from the weights `start`.
+
+        There is one row of weights per class. With two classes, there is a single row, for the second class.
+        """
+        from unbraid.metrics.linear.lbfgs import minimise
+
+        weights = start.flatten()
+        minimise(weights, (self.blocks, self.rows, self.sums, 1 / (C * self.rows), self.zero), iterations)
+        return weights.reshape(start.shape)
 
 
 def _as_model(classes: Int[np.ndarray, " k"], weights: Float[np.ndarray, "c e"], C: float) -> Logistic:
