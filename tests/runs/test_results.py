@@ -105,3 +105,12 @@ def test_the_table_of_a_study_has_only_scores_with_its_protocol(tmp_path: Path) 
     assert (
         load_results(tmp_path).set_index("run").loc[runs[0].id, "mig.discrete_mig"] != expected[0]["mig.discrete_mig"]
     )
+
+
+@pytest.mark.parametrize("text", ["run,a\n1,2\n1,2,3\n", "", '"', "run,a\n\udcff,1\n"])
+def test_malformed_csv_is_explained_without_the_words_of_a_library(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "results.csv"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"must be a results table in CSV format.*Correct the file") as caught:
+        load_results(file)
+    assert "Expected" not in str(caught.value)

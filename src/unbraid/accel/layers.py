@@ -107,29 +107,6 @@ def to_channels_last(x: Tensor) -> Tensor:
     return x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
 
 
-def conv_input_gradient(g: Tensor, weight: Tensor) -> Tensor:
-    """Return the gradient of the input of a stride-2 convolution, as a transposed convolution."""
-    return F.conv_transpose2d(to_channels_last(g), to_channels_last(weight), None, STRIDE, padding(weight.shape[-1]))
-
-
-def conv_parameter_gradients(x: Tensor, g: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the weight and the bias of a stride-2 convolution."""
-    g = to_channels_last(g)
-    return weight_gradient(to_channels_last(x), g, weight), pixel_rows(g).sum(0)
-
-
-def transpose_input_gradient(g: Tensor, weight: Tensor) -> Tensor:
-    """Return the gradient of the input of a stride-2 transposed convolution, as an ordinary convolution."""
-    pixels = to_channels_last(g.to(weight.dtype))
-    return F.conv2d(pixels, to_channels_last(weight), None, STRIDE, padding(weight.shape[-1]))
-
-
-def transpose_parameter_gradients(x: Tensor, g: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the weight and the bias of a stride-2 transposed convolution."""
-    pixels = to_channels_last(g.to(x.dtype))
-    return weight_gradient(pixels, to_channels_last(x), weight), pixel_rows(g).sum(0)
-
-
 class FastConv(Function):
     """A stride-2 convolution whose input gradient is computed as a transposed convolution."""
 
@@ -148,9 +125,9 @@ class FastConv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        g = to_channels_last(g)
-        gx = conv_input_gradient(g, weight) if ctx.needs_input_grad[0] else None
-        return gx, *conv_parameter_gradients(x, g, weight)
+        g, p = to_channels_last(g), padding(weight.shape[-1])
+        gx = F.conv_transpose2d(g, to_channels_last(weight), None, STRIDE, p) if ctx.needs_input_grad[0] else None
+        return gx, weight_gradient(to_channels_last(x), g, weight), pixel_rows(g).sum(0)
 
 
 class FastConvTranspose(Function):
@@ -176,8 +153,8 @@ class FastConvTranspose(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        pixels = to_channels_last(g.to(x.dtype))
-        gx = transpose_input_gradient(pixels, weight)
+        pixels, p = to_channels_last(g.to(x.dtype)), padding(weight.shape[-1])
+        gx = F.conv2d(pixels, to_channels_last(weight), None, STRIDE, p)
         return gx, weight_gradient(pixels, to_channels_last(x), weight), pixel_rows(g).sum(0)
 
 

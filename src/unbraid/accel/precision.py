@@ -19,9 +19,6 @@ Precision = Literal["fp32", "tf32", "bf16"]
 def fastest_precision(device: str | torch.device) -> Precision:
     """Return "bf16" if the processor multiplies bfloat16 natively, and "fp32" otherwise.
 
-    The choice does not depend on the size of the images. On one core of an AMD EPYC with avx512_bf16, a step in bf16
-    took about 2/3 of the time of a step in fp32 for images of 64x64 pixels, and about 3/4 for 32x32 pixels.
-
     Only products use this precision. Parameters and sums stay in float32. `benchmarks/bench_precision.py` compares the
     scores of runs that were trained in bf16 and in fp32. All differences that it found can be explained by chance.
     """

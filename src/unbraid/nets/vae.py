@@ -8,7 +8,6 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.accel.split import apply_network
 from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.errors import UserError
 
@@ -59,7 +58,7 @@ class VAENet(nn.Module):
         Returns:
             A diagonal Gaussian whose `mean` and `logvar` have shape (b, d).
         """
-        mean, logvar = apply_network(self.encoder, x).chunk(2, dim=1)
+        mean, logvar = self.encoder(x).chunk(2, dim=1)
         return Gaussian(mean, logvar)
 
     def decode(self, z: Float[Tensor, "b d"]) -> Tensor:
@@ -74,7 +73,7 @@ class VAENet(nn.Module):
         Raises:
             UserError: If the network has no decoder.
         """
-        return apply_network(self._required_decoder(), z, lambda _, output: self.likelihood.mean(output))
+        return self.likelihood.mean(self._required_decoder()(z))
 
     def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
         """Return the negative log likelihood -log p(x|z) of each example, summed over its pixels or entries.
@@ -91,9 +90,7 @@ class VAENet(nn.Module):
         """
         if isinstance(self.decoder, LikelihoodDecoder):
             return self.decoder.nll(x, z)
-        if x.requires_grad or len(x) != len(z):
-            return self.likelihood.nll(x, apply_network(self._required_decoder(), z))
-        return apply_network(self._required_decoder(), z, lambda part, output: self.likelihood.nll(x[part], output))
+        return self.likelihood.nll(x, self._required_decoder()(z))
 
     def _required_decoder(self) -> nn.Module:
         """Return the decoder, or raise an error if there is none."""

@@ -303,11 +303,11 @@ def _read_csv(file: Path) -> Any:
 
     try:
         table = pd.read_csv(file)
-    except (
-        ValueError,
-        OverflowError,
-    ) as error:  # malformed CSV, bytes that are not text, or numbers that are too large
-        raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f"{file} must be a results table in CSV format: one line of names, and lines with equally many values. It "
+            "cannot be read. Correct the file, or write it again."
+        ) from error
     return _checked_table(file, table, "Correct the file.")
 
 
@@ -318,5 +318,7 @@ def _read_parquet(file: Path) -> Any:
     try:
         table = pd.read_parquet(file)
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} must be a results table in Parquet format, but it cannot be read: {error}") from error
+        raise UserError(
+            f"{file} must be a results table in Parquet format. It cannot be read. Write the file again."
+        ) from error
     return _checked_table(file, table, "Correct the file.")

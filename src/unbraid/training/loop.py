@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from unbraid.accel.allocator import freed_memory_kept
-from unbraid.accel.cores import thread_pool
 from unbraid.data.dataset import FactorData
 from unbraid.methods.method import Method
 from unbraid.nets.vae import PairBuilder
@@ -26,7 +25,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup, rounding_depends_on_stack
-from unbraid.training.stack import FINISH, Stack
+from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports

@@ -8,10 +8,10 @@ number of parameters of one run. *Terms* are the values that an objective logs, 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Collection, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,9 +21,7 @@ from torch.func import functional_call, vmap
 
 from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
-from unbraid.accel.cores import run_tasks, shared_cores, split_columns, thread_pool, usable_cores
 from unbraid.accel.precision import matmul_precision
-from unbraid.accel.split import can_split
 from unbraid.data.dataset import FactorData
 from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
@@ -41,15 +39,10 @@ from unbraid.training.rows import Layout, Storage, adam_segments
 DATA, OBJECTIVE, EXAMPLES, PENALTIES, FINISH = range(5)
 
 
-def can_share_cores(net: VAENet) -> bool:
-    """Return whether threads can divide the batch of a run among themselves in most of its computation.
-
-    This holds if the encoder and the decoder are convolutional networks of unbraid (see `unbraid.accel.split`) and have
-    at least as many parameters as the other networks of the run together.
-    """
-    networks = [network for network in (net.encoder, net.decoder) if network is not None]
-    inside, total = (sum(p.numel() for part in parts for p in part.parameters()) for parts in (networks, [net]))
-    return all(map(can_split, networks)) and 2 * inside >= total
+@functools.cache
+def thread_pool(n: int) -> ThreadPoolExecutor:
+    """Return a pool of `n` threads that divide the CPU cores equally among themselves."""
+    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(max(1, torch.get_num_threads() // n),))
 
 
 class ObjectiveModule(nn.Module):
@@ -96,12 +89,11 @@ class Stack:
     its row is updated from its own gradient. When a run becomes non-finite, its row is not updated any more, and the
     other runs continue.
 
-    On a CPU, the runs are computed with ordinary operations, one after another or by several threads. If a thread has
-    several cores, it also divides the batch of a run among them (see `unbraid.accel.split`). The results do not depend
-    on the number of threads. On other devices, `vmap` computes all runs at once. On a GPU with Triton, networks for
-    which kernels exist are replaced by fused ones (see `unbraid.training.fused`), and from the third step on, the whole
-    step is replayed as one CUDA graph. With bf16, a user's own convolutional networks for which no kernels exist are
-    computed one run after another inside this graph (see `unbraid.training.looped`).
+    On a CPU, the runs are computed one after another with ordinary operations. On other devices, `vmap` computes all
+    runs at once. On a GPU with Triton, networks for which kernels exist are replaced by fused ones (see
+    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph. With bf16, a
+    user's own convolutional networks for which no kernels exist are computed one run after another inside this graph
+    (see `unbraid.training.looped`).
 
     Args:
         specs: The specs, whose `stack_key` must be equal.
@@ -141,7 +133,6 @@ class Stack:
         }
         self.layout = Layout.from_module(nets[0])
         rows = [self.layout.flatten(net) for net in nets]
-        self.shares_cores = not self.vmapped and can_share_cores(nets[0])
         self.buffers = {
             name: torch.stack([dict(net.named_buffers())[name] for net in nets]).to(device)
             for name, _ in nets[0].named_buffers()
@@ -283,16 +274,11 @@ class Stack:
         """Return the terms of member `i`, and write its gradient to its row of `grad`."""
         leaves = {name: part.requires_grad_() for name, part in self.layout.unflatten(self.rows[i].detach()).items()}
         buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
-        with self._cores():
-            loss, values = self.objective(leaves, buffers, hypers, self.seeds[i], step, i)
-            inputs = list(leaves.values())
-            gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+        loss, values = self.objective(leaves, buffers, hypers, self.seeds[i], step, i)
+        inputs = list(leaves.values())
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad[i])
         return values
-
-    def _cores(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the threads of a run share its cores, if its networks allow it."""
-        return shared_cores() if self.shares_cores else contextlib.nullcontext()
 
     def advance(self) -> None:
         """Take one training step of every run that is still finite."""
@@ -301,8 +287,7 @@ class Stack:
         elif self.vmapped:
             self._step_vmapped()
         else:
-            with self._cores():
-                self._step_one_by_one()
+            self._step_one_by_one()
         self.step += 1
         self.logged_steps += 1
 
@@ -386,24 +371,17 @@ class Stack:
         record(values, sums, self.last, self.total, self.alive, self.diverged_at, self.device_step)
 
     def _adam_in_pytorch(self, grad: Tensor) -> None:
-        """Update the parameters by Adam with PyTorch operations on whole segments of the rows.
-
-        Threads update different columns. Each element is computed in the same way, whatever their number is.
-        """
+        """Update the parameters by Adam with PyTorch operations on whole segments of the rows."""
         t, decay, clip = self.step + 1, self.specs[0].weight_decay, self.specs[0].clip_norm
         if clip:
             clip_gradients([grad[:, s.start : s.stop] for s in self.segments if s.adam.regularised], clip)
         for s in self.segments:
             part = slice(s.start, s.stop)
             rate = torch.where(self.alive, torch.as_tensor(s.adam.learning_rate), 0.0)[:, None]
+            row, gradient, moment1, moment2 = (x[:, part] for x in (self.rows, grad, self.moment1, self.moment2))
             if decay and s.adam.regularised:
-                decay_weights(self.rows[:, part], rate, decay)
-            states = (split_columns(x[:, part]) for x in (self.rows, grad, self.moment1, self.moment2))
-            updates = [
-                functools.partial(adam_step, row, gradient, moment1, moment2, rate, t, s.adam)
-                for row, gradient, moment1, moment2 in zip(*states, strict=True)
-            ]
-            run_tasks(updates, usable_cores())
+                decay_weights(row, rate, decay)
+            adam_step(row, gradient, moment1, moment2, rate, t, s.adam)
 
     def pop_mean_terms(self) -> list[dict[str, float]]:
         """Return the terms of each run, averaged over the steps since the last call, and reset the sums."""
