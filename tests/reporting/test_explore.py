@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import http.client
 import select
@@ -80,15 +81,16 @@ def test_the_page_needs_the_token(path: str, server: Server) -> None:
 
 def test_the_number_of_connections_is_limited(runs: list[ub.Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_listener, "MAX_CONNECTIONS", 5)
-    with serve(runs, PAGE, token=TOKEN) as server:
-        before = threading.active_count()
-        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(12)]
+    with serve(runs, PAGE, token=TOKEN) as server, contextlib.ExitStack() as connections:
+        before = set(threading.enumerate())  # threads of earlier tests may end meanwhile
+        address = ("127.0.0.1", server.port)
+        lines = [connections.enter_context(socket.create_connection(address, timeout=20)) for _ in range(12)]
         deadline = time.monotonic() + 20
         while len(refused := select.select(lines, [], [], 0.5)[0]) < 7 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(refused) == 7
         assert all(line.recv(1 << 16).startswith(b"HTTP/1.1 503 ") for line in refused)
-        assert threading.active_count() - before == 5
+        assert len(set(threading.enumerate()) - before) == 5
         for line in lines:
             line.close()
         deadline = time.monotonic() + 20
