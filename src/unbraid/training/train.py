@@ -205,7 +205,6 @@ def train(
     torch.Size([3, 10])
     """
     check_log(log, out)
-    check_callback(on_log)
     check_device(str(device))
     methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
     source = load_data(data, device, quiet)
@@ -274,6 +273,7 @@ def train_specs(
 ) -> list[Run]:
     """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
     check_log(log, out)
+    check_callback(on_log)
     if save_data:
         check_data_to_save(data, out)
     unique = {spec.id: spec for spec in specs}

@@ -22,7 +22,7 @@ from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import Blocks, ByteArray, cached_table
 from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
-from unbraid.runtime.files import cache_folder
+from unbraid.runtime.files import cache_folder, refuse_special_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -199,14 +199,13 @@ def _decode_image(path: Path, *, size: int, channels: int) -> ByteArray:
 def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
     """Open an image file, apply `work` to the image, and return the result.
 
-    Raise a UserError if Pillow cannot read the file.
+    Raise a UserError if Pillow cannot read the file, or if it is a pipe or a device.
     """
     from PIL import Image
 
     failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
+    refuse_special_file(path)
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device could have no end
-            raise OSError("it must be an ordinary file")
         with Image.open(path) as image:
             return work(image)
     except (*failures, Image.DecompressionBombError) as error:
