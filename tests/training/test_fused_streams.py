@@ -11,10 +11,13 @@ import torch
 from unbraid.training.fused import streams
 from unbraid.training.fused.streams import (
     MAX_POSTPONED_RUNS,
+    Product,
     SideStream,
     count_use,
+    join_is_postponed,
     postponed_joins,
     postponed_products,
+    postpones_products,
 )
 
 CUDA = torch.device("cuda")
@@ -47,9 +50,8 @@ def work(*arguments: Any) -> None:
 def test_a_stream_without_work_is_not_waited_for(main: Stream) -> None:
     """A wait for a stream outside of a captured graph would end the capture."""
     with postponed_joins(CUDA):
-        SideStream(CUDA).join("net", runs=128)
-        count_use("net", trained=True)
-        SideStream(CUDA).join("net", runs=1)
+        SideStream(CUDA).join(postponed=False)
+        SideStream(CUDA).join(postponed=True)
     assert main.waited == []
 
 
@@ -65,7 +67,7 @@ def test_joins_of_small_stacks_are_postponed(main: Stream, uses: int, runs: int,
         count_use("net", trained=False)
         side = SideStream(CUDA)
         side.run(work, "argument")
-        side.join("net", runs)
+        side.join(join_is_postponed("net", runs))
         assert bool(main.waited) != postponed
         assert bool(left.arguments) == postponed
     assert len(main.waited) == 1
@@ -74,18 +76,17 @@ def test_joins_of_small_stacks_are_postponed(main: Stream, uses: int, runs: int,
 def test_joins_outside_of_the_context_are_immediate(main: Stream) -> None:
     side = SideStream(CUDA)
     side.run(work)
-    side.join("net", runs=1)
+    side.join(join_is_postponed("net", runs=1))
     assert len(main.waited) == 1
 
 
 def test_products_are_left_for_networks_that_are_used_once() -> None:
     """Products are left only inside the context, for the given networks and if there is one gradient."""
-    assert postponed_products("a") is None
+    assert not postpones_products("a")
     with postponed_joins(torch.device("cpu"), ["a", "b"]) as left:
         for network in ("a", "b", "b", "c"):
             count_use(network, trained=True)
-        found = postponed_products("a")
-        assert found == []
-        assert postponed_products("b") is None
-        assert postponed_products("c") is None
-    assert left.products == {"a": []}
+        assert [network for network in "abc" if postpones_products(network)] == ["a"]
+        product = Product("layer", torch.ones(1), torch.ones(1))
+        postponed_products("a").append(product)
+    assert left.products == {"a": [product]}

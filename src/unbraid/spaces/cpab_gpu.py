@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.accel.kernels.jit import block_count, is_interpreted, kernel, next_power_of_two
+from unbraid.accel.tracing import opaque
 from unbraid.spaces.tessellation import Tessellation
 
 COMPILER_OPTIONS = {"enable_fp_fusion": False, "num_stages": 1}  # no fused multiply-adds
@@ -170,6 +171,7 @@ def _backward_kernel(
     tl.store(to, acc)
 
 
+@opaque
 def forward(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "b1 n 2"], steps: int
 ) -> Float[Tensor, "b n 2"]:
@@ -181,6 +183,7 @@ def forward(
     return out
 
 
+@opaque
 def backward(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "b1 n 2"], steps: int,
     grad: Float[Tensor, "b n 2"],

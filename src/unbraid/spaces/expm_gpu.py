@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.tracing import opaque
 from unbraid.spaces.expm import DEGREE
 
 
@@ -73,6 +74,7 @@ def _expm1_kernel(
     tl.store(OUT + 6 * r + 5, f, mask=valid)
 
 
+@opaque
 def _run_kernel(g: Tensor, grad: Tensor | None, squarings: int) -> Tensor:
     """Return expm1(g), or the gradient for g if `grad`, the gradient for expm1(g), is given."""
     generators = g.contiguous()

@@ -56,7 +56,7 @@ def max_runs_in_memory(spec: RunSpec, data: FactorData, builder: PairBuilder, wa
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     try:
-        Stack([spec] * PROBE_RUNS, data, builder).advance()
+        Stack([spec] * PROBE_RUNS, data, builder, compiled=False).advance()
         torch.cuda.synchronize(device)
     except torch.cuda.OutOfMemoryError:
         return 1

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
+from unbraid.accel.tracing import CompiledFunction
 from unbraid.data.dataset import FactorData
+from unbraid.errors import warn_user
 from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
 from unbraid.methods.method import Batch, Method
@@ -30,13 +35,16 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
-from unbraid.training.fused.streams import postponed_joins
+from unbraid.training.fused.streams import Product, all_postponed_products, postponed_joins
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.rows import Layout, Storage, adam_segments
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
 # penalties on the decoder, and the change of the weights after the last step.
 DATA, OBJECTIVE, EXAMPLES, PENALTIES, FINISH = range(5)
+
+MIN_COMPILED_STEPS = 20_000  # shorter runs would not save the time that compiling takes, about ten seconds
+COMPILED_TOLERANCE = 0.02  # maximum relative difference of the compiled gradients from those that are not compiled
 
 
 @functools.cache
@@ -82,6 +90,18 @@ def _expand_per_run(value: float | Tensor, rows: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=torch.float32, device=rows.device).expand(len(rows)).contiguous()
 
 
+def first_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
+    """Return a description of the first tensor that differs from its expected value, or "" if there is none.
+
+    Tensors may differ by rounding. A tensor that is not finite is equal to any other that is not finite.
+    """
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        error, size = float((a - b).norm()), float(b.norm())
+        if isfinite(size) and not error <= COMPILED_TOLERANCE * size + 1e-6:
+            return f"output {i} of shape {tuple(b.shape)} has the norm {size:.4g}, and the difference has {error:.4g}"
+    return ""
+
+
 class Stack:
     """Runs that differ only in seed, learning rate and `Hyper` fields, with the state of their training.
 
@@ -105,6 +125,8 @@ class Stack:
         fused: Whether to use kernels. By default, they are used if the device supports them.
         looped: Whether to compute one run after another where `vmapped` would compute all runs at once. By default,
             this is done on a GPU with bf16 for a user's own convolutional networks for which no kernels exist.
+        compiled: Whether to compile the objective and its gradients (see `unbraid.accel.tracing`). By default, this is
+            done on a GPU for networks for which kernels exist, in runs of at least MIN_COMPILED_STEPS steps.
         stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
             different streams.
     """
@@ -119,6 +141,7 @@ class Stack:
         threads: int = 1,
         fused: bool | None = None,
         looped: bool | None = None,
+        compiled: bool | None = None,
         stream_index: int = 0,
     ) -> None:
         nets = [build_net(spec, data.shape, builder) for spec in specs]
@@ -139,12 +162,19 @@ class Stack:
         }
         self.kernels = supports_kernels(device) if fused is None else fused
         self._allocate(nets, rows, looped)
+        if compiled is None:
+            compiled = self.kernels and device.type == "cuda" and specs[0].steps >= MIN_COMPILED_STEPS
+        # The compiled function, or None if it is not used. It is compiled at the first step.
+        self.compiled: CompiledFunction | None = None
+        self.compiles = compiled and bool(self.storage.copied) and not self.buffers
         self.streams = Streams(device, stream_index)
         self.alive = torch.ones(len(specs), dtype=torch.bool, device=device)
         self.diverged_at = torch.full((len(specs),), -1, device=device)
         self.step = 0
         self.device_step = torch.zeros((), dtype=torch.int64, device=device)  # `step` as a tensor, for CUDA graphs
         self.terms: list[str] = []
+        # For each network whose weight gradients the optimiser computes, its layers, last first.
+        self.product_layers: dict[Hashable, list[Any]] = {}
         # The terms of the last step and the sums of terms for the log, both (r, terms).
         self.last = self.total = torch.zeros(len(specs), 0, device=device)
         self.logged_steps = 0  # the number of steps over which `total` is summed
@@ -210,7 +240,7 @@ class Stack:
 
     def _differentiate(
         self, step: Tensor, networks: Collection[Hashable] = ()
-    ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Any]]]:
+    ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Product]]]:
         """Do the same as `_gradients_vmapped`, but do not compute the weight gradients of `networks`.
 
         The third result has, for each of these networks, the two factors of the weight gradient of each layer. A
@@ -218,16 +248,70 @@ class Stack:
         """
         if self.looped:
             return *self._differentiate_looped(step), {}
-        columns = self.storage.layout.columns(self.rows)
-        leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
+        tensors, structure = tree_flatten(self._tensors(step))
+        if self.compiles:
+            self._compile(tensors, structure, networks)
+        function = self.compiled or functools.partial(self._gradients, structure)
+        with self._contexts(networks):
+            values, *found = function(*tensors)
+        names, factors = list(self.storage.layout.spans()), iter(found[len(self.storage.layout.spans()) :])
+        products = {
+            network: [Product(layer, next(factors), next(factors)) for layer in layers]
+            for network, layers in self.product_layers.items()
+        }
+        return values, dict(zip(names, found, strict=False)), products
+
+    @contextmanager
+    def _contexts(self, networks: Collection[Hashable]) -> Iterator[None]:
+        """Compute in the precision of the runs, and postpone joins (see `postponed_joins`)."""
+        with matmul_precision(self.specs[0].precision), postponed_joins(self.data.device, networks):
+            yield
+
+    def _tensors(self, step: Tensor) -> tuple[Any, ...]:
+        """Return what a step reads: the parameters, the buffers and the copies for kernels, hypers, seeds and step."""
         copies = self.storage.layout.columns(self.copy)
         read = {f"{name.removesuffix('.row')}.copy": copies[name] for name in self.storage.copied}
-        mapped = vmap(self.objective, in_dims=(0, 0, 0, 0, None))
-        with matmul_precision(self.specs[0].precision), postponed_joins(self.data.device, networks) as postponed:
-            loss, values = mapped(leaves, {**self.buffers, **read}, self.hypers, self.seeds, step)
-            inputs = list(leaves.values())
-            gradients = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
-        return values, dict(zip(leaves, gradients, strict=True)), postponed.products
+        return self.storage.layout.columns(self.rows), {**self.buffers, **read}, self.hypers, self.seeds, step
+
+    def _gradients(self, structure: Any, *tensors: Tensor) -> list[Tensor]:
+        """Return the terms of all runs, (r, terms), and the gradient of each parameter, (r, ...).
+
+        If the optimiser computes the weight gradients of a network, the factors of these gradients follow, two for each
+        layer of `product_layers`. The arguments are the flattened result of `_tensors`.
+        """
+        columns, read, hypers, seeds, step = tree_unflatten(tensors, structure)
+        leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
+        loss, values = vmap(self.objective, in_dims=(0, 0, 0, 0, None))(leaves, read, hypers, seeds, step)
+        inputs = list(leaves.values())
+        gradients = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
+        products = all_postponed_products()
+        self.product_layers = {network: [p.layer for p in found] for network, found in products.items()}
+        return [values, *gradients, *(factor for found in products.values() for p in found for factor in (p.x, p.g))]
+
+    def _compile(self, tensors: list[Tensor], structure: Any, networks: Collection[Hashable]) -> None:
+        """Compile `_gradients`. If that fails, or if the result differs, warn and train without compiling."""
+        self.compiles = False
+        function = functools.partial(self._gradients, structure)
+        try:
+            with self._contexts(networks):
+                compiled = CompiledFunction(function, tensors)
+            with self._contexts(networks):
+                found = compiled(*tensors)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # the compiler raises many kinds of errors
+            reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            warn_user(f"This step cannot be compiled. Training continues without, which is slower. Error: {reason}")
+            return
+        with self._contexts(networks):
+            expected = function(*tensors)
+        if difference := first_difference(found, expected):
+            warn_user(
+                f"Compiling this step changes its result: {difference}. Training continues without compiling, which is "
+                "slower. Objectives must compute with PyTorch operations only."
+            )
+            return
+        self.compiled = compiled
 
     def _differentiate_looped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Do the same as `_gradients_vmapped`, one run after another on several streams. It never waits for the GPU."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import kernel
+from unbraid.accel.tracing import opaque
 
 
 @kernel
@@ -30,6 +31,7 @@ class Unpack(NonDifferentiable):
     """
 
     @staticmethod
+    @opaque
     def forward(table: Tensor, index: Tensor, shape: tuple[int, ...]) -> Tensor:
         out = torch.empty(*index.shape, *shape, device=index.device)
         _unpack[(index.numel(),)](table, index.contiguous(), out, math.prod(shape), 2048, num_warps=4)

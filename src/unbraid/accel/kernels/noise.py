@@ -12,6 +12,7 @@ from torch import Tensor
 from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.tracing import opaque
 
 WORDS, UNIFORM, NORMAL, BYTES = 0, 1, 2, 3  # kinds of draws
 # Constants of splitmix64, as in unbraid.noise.
@@ -64,6 +65,7 @@ class Draw(NonDifferentiable):
     """
 
     @staticmethod
+    @opaque
     def forward(key: Tensor, start: int, shape: tuple[int, ...], kind: int) -> Tensor:
         size, keys = math.prod(shape) // (8 if kind == BYTES else 1), key.contiguous()
         dtype = torch.int64 if kind in (WORDS, BYTES) else torch.float32
@@ -96,6 +98,7 @@ class Key(NonDifferentiable):
     """Keys (*k) of a noise stream, from seeds (*k) and either steps (*k) or a single step."""
 
     @staticmethod
+    @opaque
     def forward(seed: Tensor, step: Tensor, stream: int) -> Tensor:
         seeds = seed.contiguous()
         out = torch.empty_like(seeds)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import kernel
+from unbraid.accel.tracing import opaque
 
 COLOURED, NOISY = 0, 1  # kinds of `Paint`
 
@@ -44,6 +45,7 @@ class Paint(NonDifferentiable):
     """
 
     @staticmethod
+    @opaque
     def forward(table: Tensor, index: Tensor, back: Tensor, kind: int) -> Tensor:
         out = torch.empty(*index.shape, 3, 64, 64, device=index.device)
         _paint[(index.numel(),)](table, index.contiguous(), back.contiguous(), out, 4096, kind, 1024, num_warps=4)
@@ -83,6 +85,7 @@ class Negative(NonDifferentiable):
     """
 
     @staticmethod
+    @opaque
     def forward(table: Tensor, index: Tensor, picture: Tensor, corner: Tensor, colour: Tensor) -> Tensor:
         out = torch.empty(*index.shape, 3, 64, 64, device=index.device)
         each = (index.contiguous(), picture.contiguous(), corner.contiguous(), colour.contiguous(), out)
@@ -144,6 +147,7 @@ class Blend(NonDifferentiable):
     """
 
     @staticmethod
+    @opaque
     def forward(table: Tensor, index: Tensor, colours: Tensor) -> Tensor:
         views, layers, h, w = table.shape
         out = torch.empty(*index.shape, 3, h, w, device=index.device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,18 +34,6 @@ class Dense:
         """The padded shape (inputs, outputs) of the weights."""
         inputs, outputs = self.weight.shape
         return inputs, outputs
-
-
-class Product(NamedTuple):
-    """The factors of the parameter gradients of a dense layer.
-
-    Here x is the input of the layer, and g is the gradient with respect to the input of its activation. The gradient is
-    x^T g for the weights, and the sum of g over the batch for the bias.
-    """
-
-    layer: Dense
-    x: Tensor
-    g: Tensor
 
 
 def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | None:
@@ -127,7 +114,6 @@ def backward(
     out: Tensor | None,
     side: SideStream,
     slope: float,
-    products: list[Product] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient with respect to the input of the activation before the first layer, and its partial sums.
 
@@ -142,22 +128,25 @@ def backward(
         out: Rows (r, p) that receive the gradients with respect to the parameters. If None, they are not computed.
         side: The CUDA stream on which the gradients with respect to the parameters are computed.
         slope: The negative slope of the activation before the first layer, or 1 if there is none.
-        products: If given, the parameter gradients are not computed. Instead, their factors are added to this list (see
-            `Product`).
     """
-    half = copy.dtype == torch.bfloat16
     for i in reversed(range(len(layers))):
-        layer, x = layers[i], values[i]
-        if products is not None:
-            products.append(Product(layer, x, g))
-        elif out is not None:
-            into = layer.weight.flat_view(out), layer.bias.flat_view(out)
-            side.run(dense_weight_gradient, x, g, *into, layer.matrix, half)
-        before = layers[i - 1].slope if i > 0 else slope
-        dtype = torch.float32 if i == 0 and slope == 1 else copy.dtype
-        weight, summed = layer.weight.flat_view(copy), i == 0 and slope != 1
-        g, part = dense_input_gradient(g, weight, layer.matrix, x, before, dtype, summed)
+        g, part = backward_layer(copy, layers, i, values[i], g, out, side, slope)
     return g, part
+
+
+def backward_layer(
+    copy: Tensor, layers: Sequence[Dense], i: int, x: Tensor, g: Tensor, out: Tensor | None, side: SideStream,
+    slope: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Do the same as `backward` for layer i only. The input of the layer is x."""
+    layer, half = layers[i], copy.dtype == torch.bfloat16
+    if out is not None:
+        into = layer.weight.flat_view(out), layer.bias.flat_view(out)
+        side.run(dense_weight_gradient, x, g, *into, layer.matrix, half)
+    before = layers[i - 1].slope if i > 0 else slope
+    dtype = torch.float32 if i == 0 and slope == 1 else copy.dtype
+    weight, summed = layer.weight.flat_view(copy), i == 0 and slope != 1
+    return dense_input_gradient(g, weight, layer.matrix, x, before, dtype, summed)
 
 
 def through_activation(layer: Dense, y: Tensor, g: Tensor) -> Tensor:

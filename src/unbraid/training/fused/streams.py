@@ -12,11 +12,27 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from unbraid.training.fused.dense import Dense
 
 MAX_POSTPONED_RUNS = 25  # maximum size of a stack whose joins are postponed; postponing makes larger stacks slower
+
+
+class Product(NamedTuple):
+    """The factors of the parameter gradients of a dense layer.
+
+    Here x is the input of the layer, and g is the gradient with respect to the input of its activation. The gradient is
+    x^T g for the weights, and the sum of g over the batch for the bias.
+    """
+
+    layer: Dense
+    x: Tensor
+    g: Tensor
 
 
 class Postponed:
@@ -24,7 +40,7 @@ class Postponed:
 
     Args:
         networks: Networks whose weight gradients are left to the optimiser, which computes each of them as the product
-            of two matrices, its factors (see `unbraid.training.fused.dense.Product`). Networks that are used more than
+            of two matrices, its factors (see `Product`). Networks that are used more than
             once in the step are exceptions.
 
     Attributes:
@@ -39,7 +55,7 @@ class Postponed:
         self.arguments: list[Any] = []
         self.uses: Counter[Hashable] = Counter()
         self.networks = networks
-        self.products: dict[Hashable, list[Any]] = {}
+        self.products: dict[Hashable, list[Product]] = {}
 
 
 _current: list[Postponed] = []  # a global variable, because autograd runs backward passes on threads of its own
@@ -70,14 +86,30 @@ def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -
             torch.cuda.current_stream(device).wait_stream(_side_stream(device))
 
 
-def postponed_products(network: Hashable) -> list[Any] | None:
-    """Return the list that collects the factors of a network's weight gradients.
+def postpones_products(network: Hashable) -> bool:
+    """Return whether the weight gradients of a network are left to the optimiser.
 
-    Return None if the weight gradients are not postponed.
+    Call this in a backward pass, when all uses of the network in the step have been counted.
     """
-    if not _current or network not in _current[-1].networks or _current[-1].uses[network] != 1:
-        return None
+    return bool(_current) and network in _current[-1].networks and _current[-1].uses[network] == 1
+
+
+def postponed_products(network: Hashable) -> list[Product]:
+    """Return the list that collects the factors of a network's weight gradients in this step."""
     return _current[-1].products.setdefault(network, [])
+
+
+def all_postponed_products() -> dict[Hashable, list[Product]]:
+    """Return the factors of weight gradients that this step has left to the optimiser, by network."""
+    return _current[-1].products
+
+
+def join_is_postponed(network: Hashable, runs: int) -> bool:
+    """Return whether `postponed_joins` applies to a network and a number of runs.
+
+    Call this in a backward pass, when all uses of the network in the step have been counted.
+    """
+    return bool(_current) and _current[-1].uses[network] == 1 and runs <= MAX_POSTPONED_RUNS
 
 
 def count_use(network: Hashable, trained: bool) -> None:
@@ -107,16 +139,16 @@ class SideStream:
         with torch.cuda.stream(self.side):
             return function(*arguments)
 
-    def join(self, network: Hashable, runs: int) -> None:
+    def join(self, postponed: bool) -> None:
         """Make the main stream wait for all functions that were run on the second stream.
 
-        If `postponed_joins` applies to the network and the number of runs, the main stream waits at the end of that
-        context. If no function was run, nothing is done. Waiting would then make the capture of a CUDA graph fail,
-        because the second stream does not belong to the graph.
+        If `postponed`, it waits at the end of the context `postponed_joins`. If no function was run, nothing is done.
+        Waiting would then make the capture of a CUDA graph fail, because the second stream does not belong to the
+        graph.
         """
         if not self.arguments:
             return
-        if _current and _current[-1].uses[network] == 1 and runs <= MAX_POSTPONED_RUNS:
+        if postponed:
             _current[-1].arguments.append(self.arguments)
             return
         self.main.wait_stream(self.side)

@@ -1,0 +1,175 @@
+"""Compiling a computation on a GPU, so that its small operations share kernels.
+
+The objective of a method consists of many small operations, such as those of a KL divergence, and each of them is a
+kernel launch. `CompiledFunction` records all operations of a function, and Inductor, the compiler of PyTorch, joins
+them into fewer kernels. The kernels of `unbraid.accel.kernels` are called as they are: functions that launch them are
+marked with `opaque`, and a call of such a function is a single operation for the compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import torch
+import torch._inductor
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+# Buffers are not used again for other results, because kernels on a second stream may still read them. Kernels are not
+# chosen by timing them, so that results are the same in every process. One thread compiles, because the processes of
+# several threads would survive a process that is killed.
+OPTIONS = {
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
+    "reorder_for_peak_memory": False,
+    "deterministic": True,
+    "compile_threads": 1,
+}
+
+
+@dataclass
+class Calls:
+    """The calls of opaque functions in a traced computation.
+
+    Attributes:
+        functions: For each call, the function of its tensors. It returns a list of tensors.
+        layouts: For each call, the shape, strides, data type and device of each result.
+        recorded: Whether calls are being recorded.
+    """
+
+    functions: list[Callable[..., list[Tensor]]] = field(default_factory=list)
+    layouts: dict[int, list[Layout]] = field(default_factory=dict)
+    recorded: bool = False
+
+
+_active: list[Calls] = []  # a global variable, because autograd runs backward passes on threads of its own
+
+
+@contextmanager
+def _activated(calls: Calls) -> Iterator[None]:
+    """Make these the calls to which the operation `unbraid::call` refers."""
+    _active.append(calls)
+    try:
+        yield
+    finally:
+        _active.pop()
+
+
+@torch.library.custom_op("unbraid::call", mutates_args=())
+def _call(tensors: list[Tensor], number: int) -> list[Tensor]:
+    """Call the opaque function with this number, and record the layouts of its results."""
+    calls = _active[-1]
+    recorded, calls.recorded = calls.recorded, False
+    try:
+        results = calls.functions[number](*tensors)
+    finally:
+        calls.recorded = recorded
+    calls.layouts[number] = [(t.shape, t.stride(), t.dtype, t.device) for t in results]
+    return results
+
+
+@_call.register_fake
+def _(tensors: list[Tensor], number: int) -> list[Tensor]:
+    return [
+        torch.empty_strided(shape, stride, dtype=dtype, device=device)
+        for shape, stride, dtype, device in _active[-1].layouts[number]
+    ]
+
+
+def opaque(function: Function) -> Function:
+    """Mark a function that launches kernels. In a traced computation, each of its calls is a single operation.
+
+    The arguments may be nested tuples and lists of tensors and other values, and the result may consist of tensors and
+    None. A result must not share memory with an argument or with another result.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if not _active or not _active[-1].recorded:
+            return function(*arguments)
+        values, structure = pytree.tree_flatten(arguments)
+        places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+        constants = [None if isinstance(value, Tensor) else value for value in values]
+        shape: list[Any] = []  # the structure of the result, and whether each of its values is a tensor
+
+        def call_with_tensors(*tensors: Tensor) -> list[Tensor]:
+            merged = list(constants)
+            for i, tensor in zip(places, tensors, strict=True):
+                merged[i] = tensor
+            results, layout = pytree.tree_flatten(function(*pytree.tree_unflatten(merged, structure)))
+            shape[:] = [layout, [isinstance(result, Tensor) for result in results]]
+            return [result for result in results if isinstance(result, Tensor)]
+
+        calls = _active[-1]
+        calls.functions.append(call_with_tensors)
+        results = iter(torch.ops.unbraid.call([values[i] for i in places], len(calls.functions) - 1))
+        return pytree.tree_unflatten([next(results) if is_tensor else None for is_tensor in shape[1]], shape[0])
+
+    return cast(Function, call)
+
+
+class CompiledFunction:
+    """A compiled function of tensors that returns a list of tensors.
+
+    Args:
+        function: The function. It must compute its results from its arguments and from constants, and must have no
+            other effects, because calls of opaque functions whose results are not needed are left out.
+        inputs: Arguments of the shapes, strides and devices that all later calls have.
+    """
+
+    def __init__(self, function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> None:
+        self.calls = Calls()
+        with _activated(self.calls), torch.autograd.set_multithreading_enabled(False):
+            self.calls.recorded = True
+            try:
+                graph = make_fx(function)(*inputs)
+            finally:
+                self.calls.recorded = False
+            self.used = _remove_unused_inputs(graph)
+            used = [inputs[i] for i in self.used]
+            with torch.no_grad(), _without_log():
+                self.compiled = torch._inductor.compile(graph, list(used), options=_known_options())
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        with _activated(self.calls), torch.no_grad():
+            return list(self.compiled(*[inputs[i] for i in self.used]))
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Do not print the log and the warnings of the compiler. If it fails, it logs the whole computation."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+def _known_options() -> dict[str, Any]:
+    """Return the options that this version of PyTorch has."""
+    return {name: value for name, value in OPTIONS.items() if hasattr(torch._inductor.config, name)}
+
+
+def _remove_unused_inputs(graph: torch.fx.GraphModule) -> list[int]:
+    """Remove the inputs that a graph does not use, and return the positions of the others."""
+    graph.graph.eliminate_dead_code()
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    used = [i for i, node in enumerate(inputs) if node.users]
+    for node in inputs:
+        if not node.users:
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return used
