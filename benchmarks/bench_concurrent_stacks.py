@@ -23,8 +23,8 @@ from unbraid.training.schedule import stack_groups
 from unbraid.training.train import RunDefaults
 
 METHODS: dict[str, Method] = {
-    "beta_vae": BetaVAE(beta=8.0), "beta_tcvae": BetaTCVAE(beta=6.0), "factor_vae": FactorVAE(gamma=35.0),
-    "slow_vae": SlowVAE(), "pcl": PCL(), "ae": AE(),
+    "beta_vae": BetaVAE(beta=8.0), "beta_tcvae": BetaTCVAE(beta=6.0), "slow_vae": SlowVAE(), "pcl": PCL(),
+    "factor_vae": FactorVAE(gamma=35.0), "ae": AE(),
 }  # fmt: skip
 WARM_UP_STEPS = 5  # before the measurement
 

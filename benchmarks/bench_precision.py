@@ -31,11 +31,13 @@ def values(runs: list[ub.Run], metrics: list[str], quiet: bool) -> dict[str, np.
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 
 
-def compare(full: np.ndarray[Any, Any], half: np.ndarray[Any, Any], name: str) -> dict[str, float]:
+def compare(
+    full: np.ndarray[Any, Any], half: np.ndarray[Any, Any], name: str, reference: str = "fp32"
+) -> dict[str, float]:
     """Means, standard deviations, Welch's t, and the p values of a permutation and a Kolmogorov-Smirnov test."""
     test = permutation_test((full, half), lambda a, b: a.mean() - b.mean(), n_resamples=20_000, rng=0)
     return {
-        "fp32": float(full.mean()), "fp32 sd": float(full.std(ddof=1)),
+        reference: float(full.mean()), f"{reference} sd": float(full.std(ddof=1)),
         name: float(half.mean()), f"{name} sd": float(half.std(ddof=1)),
         "t": float(ttest_ind(half, full, equal_var=False).statistic), "p": float(test.pvalue),
         "p of distributions": float(ks_2samp(full, half).pvalue),

@@ -31,9 +31,9 @@ from unbraid.noise import Noise
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.spec import RunSpec
 from unbraid.scoring.encoding import encode_stack, encode_table
-from unbraid.training import loop, schedule
+from unbraid.training import loop, schedule, stack
 from unbraid.training.active import ActiveStack
-from unbraid.training.stack import Stack
+from unbraid.training.stack import MIN_COMPILED_STEPS, Stack
 
 pytestmark = pytest.mark.gpu
 
@@ -41,6 +41,8 @@ pytestmark = pytest.mark.gpu
 TOLERANCE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
 # The accuracies of PCL and cl-ica are multiples of 1/16 and 1/8, and a rounding error can change one answer.
 ABSOLUTE_TOLERANCE = {"pcl": 2.01 / 16, "cl_ica": 1.01 / 8, "tripod": 3.0}
+# Where a gradient is only rounding error, the first steps of Adam have a random sign.
+MAX_STEP_DIFFERENCE = 0.3
 WITHOUT_KERNELS = ("sae", "pca", "ica")  # linear networks
 
 
@@ -70,6 +72,23 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
     assert bool(gpu.storage.copied) == (precision != "fp32" and kernels)
     tolerance = ABSOLUTE_TOLERANCE.get(name, 0.05) + TOLERANCE[precision] * cpu.last.abs()
     assert bool(((gpu.last.cpu() - cpu.last).abs() <= tolerance).all()), (gpu.last, cpu.last)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_compiled_steps_equal_those_that_are_not_compiled(name: str, sprites: FactorData) -> None:
+    """The terms agree after eager steps and replayed graphs, and so does the change of the weights."""
+    every = specs(METHODS[name](), 3, steps=MIN_COMPILED_STEPS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # because a step that cannot be compiled gives a warning
+        compiled, other = (Stack(every, sprites.to("cuda"), locatello, compiled=kind) for kind in (None, False))
+        start = other.rows.clone()
+        for _ in range(5):
+            compiled.advance()
+            other.advance()
+    assert (compiled.compiled is not None) == bool(other.storage.copied)
+    tolerance = ABSOLUTE_TOLERANCE.get(name, 0.05) + TOLERANCE["bf16"] * other.last.abs()
+    assert bool(((compiled.last - other.last).abs() <= tolerance).all()), (compiled.last, other.last)
+    assert float((compiled.rows - other.rows).norm() / (other.rows - start).norm()) < MAX_STEP_DIFFERENCE
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
@@ -292,6 +311,13 @@ def test_the_gap_of_rotated_factors_equals_that_on_a_cpu() -> None:
     cpu, cuda = (measure_gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
     assert cuda["disentangling"] == pytest.approx(cpu["disentangling"], rel=0.02)
     assert cuda["entangling"] == pytest.approx(cpu["entangling"], rel=0.02)
+
+
+def test_a_killed_training_with_compiled_steps_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack, "MIN_COMPILED_STEPS", 0)
+    test_a_killed_training_ends_with_the_same_bits(Stack, "advance", 20, "bf16", tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
