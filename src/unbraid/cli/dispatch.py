@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TextIO, cast
 
 from unbraid.cli.parser import Parser
 from unbraid.errors import UserError, convert_missing_torch, unknown_name_message
+from unbraid.runtime.interrupts import Interrupts
 from unbraid.runtime.terminal import PrintableStream, printable
 from unbraid.version import __version__
 
@@ -34,10 +35,14 @@ PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Command(NamedTuple):
-    """A command: the module of `unbraid.cli` that implements it, and its line in `unbraid --help`."""
+    """A command: the module of `unbraid.cli` that implements it, and its line in `unbraid --help`.
+
+    `until_interrupted` says that an interrupt is the normal end of the command, which then returns its own status.
+    """
 
     module: str
     summary: str
+    until_interrupted: bool = False
 
     def run(self, name: str, arguments: Sequence[str]) -> int:
         """Import the module, call its `main(parser, arguments)`, and return the exit status."""
@@ -67,7 +72,7 @@ COMMANDS: dict[str, Command] = {
     "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),
-    "explore": Command("explore", "serve the page of 'report' from this machine, for decoders of any size"),
+    "explore": Command("explore", "serve the page of 'report' from this machine, for decoders of any size", True),
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
     "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
     "swap": Command("swap", "draw the exchange of latents or subspaces between examples"),
@@ -118,31 +123,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit status is 0 for success, 1 if published results differ from those of the runs (`unbraid reproduce`), 2 for
     an error that the user can correct, 3 for a bug, 130 if the command was interrupted, and 141 if the program that
     reads the output has ended. A bug is printed with its traceback; any other error is printed in one line. If the
-    environment variable UNBRAID_DEBUG is set, every error is printed with its traceback and the status is 3.
+    environment variable UNBRAID_DEBUG is set, every error is printed with its traceback and the status is 3. An error
+    after an interrupt counts as the interrupt, because a library may have raised it in place of the interrupt.
 
     Args:
         arguments: The command and its arguments; by default those of the process.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    interrupts = Interrupts()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(cast(TextIO, PrintableStream(sys.stdout))):
+        with (
+            interrupts,
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(cast(TextIO, PrintableStream(sys.stdout))),
+        ):
             warnings.showwarning = WarningPrinter()
             warnings.filterwarnings("always", "left out: ", RuntimeWarning)
-            status = dispatch(sys.argv[1:] if arguments is None else arguments)
+            status = dispatch(words)
             sys.stdout.flush()
-            return status
+        return _report_interrupt() if interrupts.received and not _ends_by_interrupt(words) else status
     except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         _discard_output()
         return 141
     except KeyboardInterrupt:
-        print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
-        return 130
-    except Exception as raised:
-        error = convert_missing_torch(raised, "This command")
-        if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
-            return _report_bug(error)
-        advice = ". Use a smaller batch, or fewer examples or rows." if _lacks_memory(error) else ""
-        print(printable(f"unbraid: error: {' '.join(str(error).split())}{advice}"), file=sys.stderr)
-        return 2
+        return _report_interrupt()
+    except Exception as error:
+        return _report_interrupt() if interrupts.received else _report_error(error)
+
+
+def _ends_by_interrupt(words: Sequence[str]) -> bool:
+    """Return whether an interrupt is the normal end of a command."""
+    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].until_interrupted
+
+
+def _report_interrupt() -> int:
+    """Print that the command was interrupted, and return the exit status."""
+    print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
+    return 130
+
+
+def _report_error(raised: Exception) -> int:
+    """Print an error in one line, or with its traceback if it is a bug, and return the exit status."""
+    error = convert_missing_torch(raised, "This command")
+    if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
+        return _report_bug(error)
+    advice = ". Use a smaller batch, or fewer examples or rows." if _lacks_memory(error) else ""
+    print(printable(f"unbraid: error: {' '.join(str(error).split())}{advice}"), file=sys.stderr)
+    return 2
 
 
 def _user_can_correct(error: Exception) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from unbraid.runtime.interrupts import Interrupts
+
 WATCH_SECONDS = 0.5  # time between two checks whether the parent still exists
 
 
@@ -26,12 +28,22 @@ def worker_pool(jobs: int) -> Iterator[Any]:
     """
     from joblib import Parallel, parallel_config
 
-    settings = {"inner_max_num_threads": 1, "initializer": end_with_parent, "initargs": (os.getpid(),)}
+    settings = {"inner_max_num_threads": 1, "initializer": prepare_worker, "initargs": (os.getpid(),)}
     with (
         parallel_config("loky", n_jobs=jobs, **settings),
         Parallel(return_as="generator", max_nbytes=None) as pool,
     ):
         yield pool
+
+
+def prepare_worker(parent: int) -> None:
+    """Let this process end with its parent, and let interrupts end its work even if a library catches them.
+
+    Args:
+        parent: The id of the process that started this process.
+    """
+    end_with_parent(parent)
+    Interrupts().install()
 
 
 def end_with_parent(parent: int) -> None:
