@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +12,8 @@ import numpy as np
 
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Array
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
-READ_ERRORS = (
-    *(OSError, ValueError, EOFError, SyntaxError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error, csv.Error),
-)
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the first line is used
 INTEGER = re.compile(r"[+-]?\d+")
 MISSING = ("", "nan", "na", "n/a", "none", "null")  # content of cells without a number, in lower case
@@ -99,7 +93,7 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
             return [_csv_table(path, rows, choice) for choice in ([True, False] if found is None else [found])]
         array = _read_npz(path, name) if suffix == ".npz" else _read_npy(path)
     except READ_ERRORS as error:
-        raise UserError(f"{path} cannot be read as numbers: {error}.") from error
+        raise UserError(f"{path} cannot be read as numbers: {read_reason(error)}.") from error
     return [ArrayFile(path, array[:, None] if array.ndim == 1 else array)]
 
 

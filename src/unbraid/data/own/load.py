@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from unbraid.data.own.tables import read_h5ad, read_parquet
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.label_kinds import split_names
 from unbraid.runtime.files import resolve_path
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
@@ -301,10 +300,10 @@ def _convert_read_errors(file: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as error:
+    except READ_ERRORS as error:
         raise UserError(
-            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {error} Save it again. "
-            "Python objects are never unpickled."
+            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {read_reason(error)}. Save "
+            "it again. Python objects are never unpickled."
         ) from error
 
 
