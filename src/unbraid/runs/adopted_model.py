@@ -24,6 +24,7 @@ from unbraid.nets.any_model import ModelParts, model_parts
 from unbraid.nets.graph import Graph, GraphNetwork
 from unbraid.runs.adopted_spec import STORED
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.network import describe_misfit
 from unbraid.runs.tensor_files import content_digest
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.importing import check_trust, import_name
@@ -109,10 +110,12 @@ def code_network(name: str, content: ModelFile, tensors: Mapping[str, Tensor], l
     try:
         for i, module in enumerate(parts.modules):
             prefix = f"{i}."
-            module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+            own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            module.load_state_dict(own)
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise UserError(f"The model that {name} returns does not fit the stored weights: {reason} {REMEDY}") from error
+        raise UserError(
+            f"The model that {name} returns does not fit the stored weights. {describe_misfit(module, own)} {REMEDY}"
+        ) from error
     return parts_network(parts, content, latents)
 
 
