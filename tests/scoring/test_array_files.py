@@ -185,6 +185,14 @@ def test_damaged_lzma_data_are_an_error_of_the_file(tmp_path: Path, read: Callab
         read(tmp_path / "x.npz")
 
 
+@pytest.mark.parametrize("read", READERS)
+def test_a_member_that_is_not_an_array_is_an_error_of_the_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("images.npy", b"no array")
+    with pytest.raises(UserError, match=r"x\.npz .*member"):
+        read(tmp_path / "x.npz")
+
+
 HEADER_DAMAGES = {"keys of several types": (b"'descr'", b"b'descr'"), "a name": (b"(6,", b"(a,")}
 
 

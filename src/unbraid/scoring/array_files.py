@@ -111,7 +111,10 @@ def _read_npz(path: Path, name: str) -> Array:
             raise UserError(
                 f"it must contain one array or one called {name!r}, but it contains {', '.join(keys) or 'none'}"
             )
-        array: Array = content[name if name in keys else keys[0]]
+        key = name if name in keys else keys[0]
+        array: Array | bytes = content[key]
+        if isinstance(array, bytes):  # numpy returns the bytes of a member that is not an array
+            raise UserError(f"its member {key!r} must be an array")
         return array
 
 
