@@ -193,6 +193,18 @@ def test_a_member_that_is_not_an_array_is_an_error_of_the_file(tmp_path: Path, r
         read(tmp_path / "x.npz")
 
 
+@pytest.mark.parametrize("shape", [(), (4, 2, 1)])
+def test_arrays_must_have_one_or_two_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(shape))
+    with pytest.raises(UserError, match=r"x\.npy cannot be read as numbers: its array must have one or two dimensions"):
+        read_arrays(tmp_path / "x.npy", tmp_path / "x.npy")
+
+
+def test_factors_without_columns_are_refused() -> None:
+    with pytest.raises(UserError, match="at least 2 rows and 1 column"):
+        prepare_factors(np.zeros((4, 0)))
+
+
 HEADER_DAMAGES = {"keys of several types": (b"'descr'", b"b'descr'"), "a name": (b"(6,", b"(a,")}
 
 

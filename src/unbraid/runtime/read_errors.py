@@ -25,6 +25,9 @@ READ_ERRORS = (
 INTERNAL_ERRORS = (LookupError, OverflowError, RecursionError, TypeError, struct.error, tokenize.TokenError)
 """Exceptions among these whose messages are written for programmers."""
 
+INTERNAL_WORDS = re.compile(r"cannot reshape|values to unpack")
+"""Parts of other messages that are written for programmers."""
+
 
 def read_reason(error: BaseException) -> str:
     """Return why a file cannot be read, as a part of a sentence without a full stop.
@@ -38,7 +41,7 @@ def read_reason(error: BaseException) -> str:
     'its structure is not valid'
     """
     parsed_as_code = isinstance(error, SyntaxError) and error.lineno is not None  # numpy parses headers as Python code
-    if isinstance(error, INTERNAL_ERRORS) or parsed_as_code:
+    if isinstance(error, INTERNAL_ERRORS) or parsed_as_code or INTERNAL_WORDS.search(str(error)):
         return "its structure is not valid"
     if isinstance(error, UnicodeError):
         return "it has bytes that are not text"

@@ -92,6 +92,8 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
             found = _has_header(rows) if header is None else header
             return [_csv_table(path, rows, choice) for choice in ([True, False] if found is None else [found])]
         array = _read_npz(path, name) if suffix == ".npz" else _read_npy(path)
+        if array.ndim not in (1, 2):
+            raise UserError(f"its array must have one or two dimensions, but it has the shape {array.shape}")
     except READ_ERRORS as error:
         raise UserError(f"{path} cannot be read as numbers: {read_reason(error)}.") from error
     return [ArrayFile(path, array[:, None] if array.ndim == 1 else array)]

@@ -75,7 +75,9 @@ def read_h5ad(file: Path, images: str | None, factors: str | None) -> Table:
     try:
         content = anndata.read_h5ad(file)
     except Exception as error:  # anndata and h5py raise errors of many types
-        raise UserError(f"{file} must be a complete .h5ad file. Reading it failed: {error}") from error
+        raise UserError(
+            f"{file} must be a complete .h5ad file. Reading it failed: {read_reason(error)}. Write the file again."
+        ) from error
     return anndata_table(content, images, factors, file)
 
 
