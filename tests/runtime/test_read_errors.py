@@ -26,6 +26,7 @@ REASONS = {
         KeyError("name"), IndexError("string index out of range"), OverflowError("Python int too large"),
         RecursionError("maximum recursion depth exceeded"), TypeError("unhashable type: 'list'"),
         ValueError("cannot reshape array of size 0 into shape (4,2)"),
+        ValueError("malformed node or string on line 1: <ast.Name object at 0x7f27f5bf6200>"),
         ValueError("not enough values to unpack (expected 3, got 1)"),
         struct.error("unpack requires a buffer of 4 bytes"),
         tokenize.TokenError("EOF in multi-line statement", (2, 0)), python_error(),

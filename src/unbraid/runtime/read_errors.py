@@ -25,7 +25,7 @@ READ_ERRORS = (
 INTERNAL_ERRORS = (LookupError, OverflowError, RecursionError, TypeError, struct.error, tokenize.TokenError)
 """Exceptions among these whose messages are written for programmers."""
 
-INTERNAL_WORDS = re.compile(r"cannot reshape|values to unpack")
+INTERNAL_WORDS = re.compile(r"cannot reshape|values to unpack|malformed node")
 """Parts of other messages that are written for programmers."""
 
 

@@ -95,7 +95,9 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
         if array.ndim not in (1, 2):
             raise UserError(f"its array must have one or two dimensions, but it has the shape {array.shape}")
     except READ_ERRORS as error:
-        raise UserError(f"{path} cannot be read as numbers: {read_reason(error)}.") from error
+        raise UserError(
+            f"{path} cannot be read as numbers: {read_reason(error)}. Correct the file, or save it again."
+        ) from error
     return [ArrayFile(path, array[:, None] if array.ndim == 1 else array)]
 
 
