@@ -18,6 +18,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.any_model import read_posterior
 from unbraid.noise import Noise
+from unbraid.runs.adopted_model import ModelFile, check_network, graph_network
 from unbraid.runs.folder import find_runs
 from unbraid.runs.results import load_results, write_results
 from unbraid.studies.publishing import import_published, publish
@@ -317,3 +318,15 @@ def test_a_model_that_cannot_be_traced_stays_in_memory(images: Any) -> None:
     torch.testing.assert_close(run.encode(x), model.encode(x).detach())
     with pytest.raises(UserError, match="not be stored in a folder"):
         ub.adopt(model, images, "branching", out="nowhere")
+
+
+@pytest.mark.parametrize("damage", ["operation", "shape", "latents"])
+def test_a_stored_network_that_cannot_be_run_is_refused(damage: str) -> None:
+    """The digest of a model does not help if whoever changed the model has also changed the digest."""
+    node = {"op": "aten.select.int", "args": [{"node": "x"}, 7, 0]}
+    nodes = [node] if damage == "operation" else []
+    shape = [-3] if damage == "shape" else [3]
+    content = ModelFile(shape, encoder={"nodes": nodes, "output": {"node": f"n{len(nodes) - 1}" if nodes else "x"}})
+    network = graph_network(content, {}, 2 if damage == "latents" else 3)
+    with pytest.raises(UserError, match=r"model\.json must contain"):
+        check_network(network, Path("model.json"))

@@ -172,6 +172,18 @@ def test_models_that_cannot_be_run_are_refused(tmp_path: Path) -> None:
         read_onnx(write_model(tmp_path / "c.onnx", open_shape, ("n", "d"), {}, ["y"]))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("kind", "shape"), [(60, [6, 3]), (TensorProto.INT8, [6, 3]), (TensorProto.FLOAT, [1, 3])])
+def test_weights_that_do_not_fit_their_type_are_refused(kind: int, shape: list[int], tmp_path: Path) -> None:
+    """The package onnx raises a KeyError or a ValueError for such weights."""
+    product = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    model = onnx.load(write_model(tmp_path / "a.onnx", product, FLAT, {"w": floats(6, 3)}, ["y"]))
+    (weight,) = model.graph.initializer
+    weight.data_type, weight.dims[:] = kind, shape
+    onnx.save(model, tmp_path / "a.onnx")
+    with pytest.raises(UserError, match=r"a\.onnx must have tensors and attributes that fit"):
+        read_onnx(tmp_path / "a.onnx")
+
+
 def test_a_difference_from_the_evaluator_of_onnx_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_model(tmp_path / "a.onnx", [helper.make_node("Relu", ["x"], ["y"])], FLAT, {}, ["y"])
     read_onnx(file)

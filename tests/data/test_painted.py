@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,21 @@ def test_sprites_on_a_user_picture(tmp_path: Path) -> None:
         Image.new("RGB", (2000, 30)).save(tmp_path / "thin.png")
         with pytest.raises(UserError, match=message):
             load(f"scream_dsprites?picture={broken}")
+
+
+def test_a_damaged_picture_is_refused(tmp_path: Path) -> None:
+    """For a damaged chunk of a PNG file, Pillow raises a SyntaxError."""
+    Image.new("RGB", (400, 300), (10, 200, 90)).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "a.png").write_bytes(content[:-24] + b"(" + content[-24:])
+    with pytest.raises(UserError, match=r"a\.png must be an image file.*broken PNG file"):
+        load(f"scream_dsprites?picture={tmp_path / 'a.png'}")
+
+
+def test_a_pipe_in_place_of_a_picture_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(UserError, match="must be an ordinary file"):
+        load(f"scream_dsprites?picture={tmp_path / 'a.png'}")
 
 
 @pytest.mark.parametrize("name", ["color_dsprites", "noisy_dsprites", "scream_dsprites"])

@@ -11,7 +11,7 @@ from faults.processes import HANG
 
 DISGUISED = re.compile(
     r"not supported between|has no attribute|object is not|index out of range|unexpected keyword|positional argument"
-    r"|NoneType|unhashable|must be real number|cannot unpack|not enough values|too many values|invalid literal"
+    r"|NoneType|unhashable|must be real number,|cannot unpack|not enough values|too many values|invalid literal"
     r"|object has|cannot convert|could not convert|division by zero|instancemethod|got multiple values|expected str"
     r"|list indices|string indices|not subscriptable|not iterable|not callable|unsupported operand|setting an array"
     r"|inhomogeneous|cannot reshape|could not broadcast|KeyError|TypeError|ValueError|AttributeError|IndexError"

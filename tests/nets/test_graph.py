@@ -91,17 +91,27 @@ def test_a_graph_with_another_operation_is_refused(name: str) -> None:
     [
         {}, {"nodes": [], "output": {"node": "n0"}}, {"nodes": [{"op": "mul"}], "output": {"node": "n0"}},
         {"nodes": [{"op": "mul", "args": [{"node": "n0"}, 1]}], "output": {"node": "n0"}}, {"nodes": 3, "output": 1},
+        {"nodes": [{"op": "mul", "args": [{"node": "x", "dtype": "float32"}, 1]}], "output": {"node": "n0"}},
+        {"nodes": [{"op": "mul", "args": [{"float": "text"}, 1]}], "output": {"node": "n0"}},
     ],
 )  # fmt: skip
 def test_a_damaged_graph_is_refused(graph: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="damaged") as caught:
         GraphNetwork(graph, {})
+    assert "Error" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.b", "forward"])
+def test_a_tensor_with_a_name_that_no_module_can_have_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="damaged"):
+        GraphNetwork({"nodes": [], "output": {"node": "x"}}, {name: torch.zeros(1)})
 
 
 def test_an_unknown_constant_is_refused() -> None:
-    node = {"op": "aten.clone.default", "args": [{"node": "x"}], "kwargs": {"memory_format": {"dtype": "load"}}}
-    with pytest.raises(UserError, match="known constants"):
-        GraphNetwork({"nodes": [node], "output": {"node": "n0"}}, {})(torch.zeros(1))
+    for constant in ({"dtype": "load"}, {"unknown": "float32"}):
+        node = {"op": "aten.clone.default", "args": [{"node": "x"}], "kwargs": {"memory_format": constant}}
+        with pytest.raises(UserError, match="known constants"):
+            GraphNetwork({"nodes": [node], "output": {"node": "n0"}}, {})
 
 
 @pytest.mark.slow

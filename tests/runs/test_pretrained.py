@@ -81,6 +81,17 @@ def test_damaged_configs_are_refused(shape: Any, arrays: Any, tmp_path: Path) ->
         ub.from_pretrained(folder)
 
 
+def test_weights_of_another_shape_are_described_without_the_words_of_a_library(arrays: Any, tmp_path: Path) -> None:
+    (run,) = ub.train("vae", arrays, **SETTINGS)
+    folder = run.save_pretrained(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"library_name": "unbraid", "shape": [7]}))
+    with pytest.raises(
+        ub.UserError, match=r"do not fit the network of their spec\. The weight \S+ has the shape"
+    ) as found:
+        ub.from_pretrained(folder)
+    assert "size mismatch" not in str(found.value)
+
+
 def test_missing_files_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ub.UserError, match=r"must have a file config\.json"):
         ub.from_pretrained(tmp_path)

@@ -107,7 +107,7 @@ def test_the_table_of_a_study_has_only_scores_with_its_protocol(tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize("text", ["run,a\n1,2\n1,2,3\n", "", '"', "run,a\n\udcff,1\n"])
+@pytest.mark.parametrize("text", ["run,a\n1,2\n1,2,3\n", "run,a\nb,1,2\n", "", '"', "run,a\n\udcff,1\n"])
 def test_malformed_csv_is_explained_without_the_words_of_a_library(text: str, tmp_path: Path) -> None:
     file = tmp_path / "results.csv"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -11,6 +11,20 @@ from unbraid.cli import main
 from unbraid.runs.results import load_results
 
 
+def test_a_parquet_file_with_an_unknown_encoding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For such a file, pyarrow raises a NotImplementedError."""
+    pandas = pytest.importorskip("pandas")
+
+    def fail(file: Path) -> None:
+        raise NotImplementedError("Unknown encoding type")
+
+    monkeypatch.setattr("unbraid.runs.results._require_pyarrow", lambda file: None)
+    monkeypatch.setattr(pandas, "read_parquet", fail)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ub.UserError, match="must be a results table in Parquet format"):
+        load_results(tmp_path / "a.parquet")
+
+
 def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     methods = [ub.methods.BetaVAE(beta=2.0), ub.methods.DiffusionVAE(), ub.methods.VAE()]

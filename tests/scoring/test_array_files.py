@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from unbraid.scoring.arrays import prepare_factors, score_arrays
 
 CODES = np.random.default_rng(0).normal(size=(6, 3)).round(3)
 FACTORS = np.array([[0, 1], [1, 0], [0, 0], [1, 1], [0, 2], [1, 2]])
+
+READERS = [lambda path: read_arrays(path, path, None), ub.data.load]
+# The offset of a byte in the description of each member of a zip archive, and a damaged value.
+ZIP_FIELDS = {
+    "version": (6, 255),
+    "encrypted": (8, 1),
+    "patched": (8, 32),
+    "strong encryption": (8, 65),
+    "method": (10, 7),
+}
 
 
 def write(path: Path, table: Any, first: str | None = None, index: bool = False) -> Path:
@@ -136,13 +147,79 @@ def test_a_cell_that_is_not_a_number_is_named(tmp_path: Path) -> None:
         read_arrays(tmp_path / "z.csv", write(tmp_path / "v.csv", FACTORS[:2]))
 
 
-@pytest.mark.parametrize("read", [lambda path: read_arrays(path, path, None), ub.data.load])
+@pytest.mark.parametrize("read", READERS)
 def test_a_header_that_is_not_closed_is_an_error_of_the_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
     content = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(content.replace(b"(4, 2)", b"(-1, 2", 1))
     with pytest.raises(UserError, match=r"x\.npy"):
         read(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("field", ZIP_FIELDS)
+@pytest.mark.parametrize("read", READERS)
+def test_a_damaged_field_of_an_archive_is_an_error_of_the_file(
+    tmp_path: Path, read: Callable[[Path], object], field: str
+) -> None:
+    """For these fields, zipfile raises errors that are neither an OSError nor a ValueError."""
+    np.savez_compressed(tmp_path / "x.npz", codes=CODES, images=CODES, factors=FACTORS)
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    offset, value = ZIP_FIELDS[field]
+    position = content.index(b"PK\x01\x02")
+    while position >= 0:
+        content[position + offset] = value
+        position = content.find(b"PK\x01\x02", position + 1)
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.npz (cannot be read|must be a complete)"):
+        read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_damaged_lzma_data_are_an_error_of_the_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    np.save(tmp_path / "x.npy", FACTORS)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_LZMA) as archive:
+        archive.write(tmp_path / "x.npy", "images.npy")
+    content = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(content[:55] + b"\xff" * 20 + content[75:])
+    with pytest.raises(UserError, match=r"x\.npz .*: Corrupt input data\."):
+        read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_member_that_is_not_an_array_is_an_error_of_the_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("images.npy", b"no array")
+    with pytest.raises(UserError, match=r"x\.npz .*member"):
+        read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("shape", [(), (4, 2, 1)])
+def test_arrays_must_have_one_or_two_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(shape))
+    with pytest.raises(UserError, match=r"x\.npy cannot be read as numbers: its array must have one or two dimensions"):
+        read_arrays(tmp_path / "x.npy", tmp_path / "x.npy")
+
+
+def test_factors_without_columns_are_refused() -> None:
+    with pytest.raises(UserError, match="at least 2 rows and 1 column"):
+        prepare_factors(np.zeros((4, 0)))
+
+
+HEADER_DAMAGES = {"keys of several types": (b"'descr'", b"b'descr'"), "a name": (b"(6,", b"(a,")}
+
+
+@pytest.mark.parametrize("damage", HEADER_DAMAGES)
+@pytest.mark.parametrize("read", READERS)
+def test_a_damaged_header_is_described_without_words_for_programmers(
+    tmp_path: Path, read: Callable[[Path], object], damage: str
+) -> None:
+    np.save(tmp_path / "x.npy", FACTORS)
+    content = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(content.replace(*HEADER_DAMAGES[damage], 1))
+    with pytest.raises(UserError, match=r"x\.npy") as caught:
+        read(tmp_path / "x.npy")
+    assert "object at" not in str(caught.value)
+    assert "not supported" not in str(caught.value)
 
 
 def test_an_archive_with_the_name_of_an_array_is_an_error_of_the_file(tmp_path: Path) -> None:

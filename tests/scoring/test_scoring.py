@@ -232,6 +232,10 @@ def test_bounds_with_damaged_cache_and_metrics_that_fail(tmp_path: Path, monkeyp
     for file in tmp_path.glob("bounds/*.json"):
         file.write_text("{")
     assert bounds.bounds(one_factor, ["mig"]) == found
+    for damaged in (3, {"discrete_mig": "text"}, {"discrete_mig": 10**400}):
+        for file in tmp_path.glob("bounds/*.json"):
+            file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_text()), damaged)))
+        assert bounds.bounds(one_factor, ["mig"]) == found
 
 
 def test_bounds_without_a_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

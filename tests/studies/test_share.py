@@ -42,7 +42,7 @@ def test_a_study_can_be_published_without_weights(study: Path, tmp_path: Path) -
     check_published(tmp_path / "out")
 
 
-@pytest.mark.parametrize("damage", ["change", "remove", "add", "sums", "binary"])
+@pytest.mark.parametrize("damage", ["change", "remove", "add", "sums", "binary", "text"])
 def test_damaged_folders_are_rejected_and_nothing_is_copied(damage: str, study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     publish(study, out)
@@ -53,9 +53,11 @@ def test_damaged_folders_are_rejected_and_nothing_is_copied(damage: str, study: 
         "add": lambda: (victim.parent / "extra").write_text("x"),
         "sums": (out / SUMS).unlink,
         "binary": lambda: (out / SUMS).write_bytes(b"\xff\n"),
+        "text": lambda: (out / SUMS).write_text("text\n"),
     }[damage]()
-    with pytest.raises(UserError, match=SUMS):
+    with pytest.raises(UserError, match=SUMS) as caught:
         import_published(out, tmp_path / "mine")
+    assert "sequence" not in str(caught.value)
     assert not (tmp_path / "mine").exists()
 
 

@@ -164,6 +164,14 @@ def test_damaged_models_are_refused(zoo: Path, tmp_path: Path) -> None:
         ub.zoo.list(copied)
 
 
+def test_a_model_card_that_is_not_text_is_refused(zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo, tmp_path / "models")
+    model = ub.zoo.list(tmp_path / "models")[0]
+    (model.path / "README.md").write_bytes(b"\xff")
+    with pytest.raises(ub.UserError, match=r"README\.md must be text in UTF-8.*Install unbraid again"):
+        _ = model.card
+
+
 def test_models_within_the_limit_are_written(source: Path, tmp_path: Path) -> None:
     script = evidence_script("make_zoo")
     candidates = script.choose(script.search_runs(source))

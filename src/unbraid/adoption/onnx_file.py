@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unbraid.adoption.onnx_operations import OPERATIONS, Attributes, plain_integers
 from unbraid.errors import UserError
 from unbraid.nets.onnx_runner import onnx_runner
+from unbraid.runtime.read_errors import READ_ERRORS
 
 MAX_BYTES = 2 * 1024**3
 TOLERANCE = 1e-4
@@ -129,7 +130,15 @@ def read_onnx(path: Path) -> nn.Module:
             f"{path} uses operations that unbraid cannot run: {', '.join(unknown)}. Adopt the model from Python, "
             "TorchScript or torch.export instead."
         )
-    module = OnnxModule(model).eval()
+    try:
+        module = OnnxModule(model).eval()
+    except UserError:
+        raise
+    except READ_ERRORS as error:
+        raise UserError(
+            f"{path} must have tensors and attributes that fit their types and shapes. One of them does not. Export "
+            "the model again."
+        ) from error
     check_outputs(module, model, path)
     return module
 

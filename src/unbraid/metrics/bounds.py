@@ -15,6 +15,7 @@ from unbraid.metrics.known_codes import make_noise_codes, make_perfect_codes
 from unbraid.metrics.protocol import Array, Rows, Values
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 from unbraid.runtime.progress import ignore_message
+from unbraid.runtime.schema import check
 
 CachedScores = dict[str, Values]
 
@@ -84,9 +85,9 @@ def _digest(rows: Rows, d: int) -> str:
 def _read_cache(file: Path) -> CachedScores:
     """Return the stored scores, or an empty dictionary if the file is missing or damaged."""
     try:
-        content = json.loads(file.read_text())
-        return content if isinstance(content, dict) else {}
-    except (OSError, ValueError):
+        content: CachedScores = check(CachedScores, json.loads(file.read_text()))
+        return content
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -166,14 +166,19 @@ class GraphNetwork(nn.Module):
     def __init__(self, graph: Graph, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.names = list(tensors)
-        for name, tensor in tensors.items():
-            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         try:
+            for name, tensor in tensors.items():
+                self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
             self.steps = [(find_operation(n["op"]), n["args"], n.get("kwargs", {})) for n in graph["nodes"]]
             self.output = graph["output"]
             self.last_uses = self._find_last_uses()
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(f"A stored network must have nodes and an output. Got a damaged one: {error!r}.") from error
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UserError(
+                "A stored network must have nodes and an output, and its nodes must use known values. Got a damaged "
+                "one."
+            ) from error
 
     def _find_last_uses(self) -> list[list[str]]:
         """Return, for each step, the names of values that no later step needs. They are released after the step."""
@@ -205,7 +210,12 @@ def _nodes(value: Any) -> set[str]:
     """Return the names of all values that an argument refers to."""
     if isinstance(value, list):
         return set().union(*map(_nodes, value))
-    return {value["node"]} if isinstance(value, dict) and "node" in value else set()
+    if not isinstance(value, dict):
+        return set()
+    ((kind, content),) = value.items()
+    if kind not in ("node", "device"):
+        _constant(kind, content)
+    return {content} if kind == "node" else set()
 
 
 def _from_json(value: Any, values: Mapping[str, Any], device: torch.device) -> Any:
@@ -219,7 +229,14 @@ def _from_json(value: Any, values: Mapping[str, Any], device: torch.device) -> A
         return values[content]
     if kind == "device":
         return device
-    constant = float(content) if kind == "float" else getattr(torch, content, None)
-    if kind != "float" and not isinstance(constant, CONSTANTS[kind]):
-        raise UserError(f"A stored network must have known constants. Got {value!r} instead.")
+    return _constant(kind, content)
+
+
+def _constant(kind: str, content: str) -> Any:
+    """Return a constant of PyTorch, or a number that JSON does not have, such as infinity."""
+    if kind == "float":
+        return float(content)
+    constant = getattr(torch, content, None)
+    if kind not in CONSTANTS or not isinstance(constant, CONSTANTS[kind]):
+        raise UserError(f"A stored network must have known constants. Got {kind!r}: {content!r} instead.")
     return constant

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from unbraid.nets.any_model import ModelParts, model_parts
 from unbraid.nets.graph import Graph, GraphNetwork
 from unbraid.runs.adopted_spec import STORED
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.network import describe_misfit
 from unbraid.runs.tensor_files import content_digest
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.importing import check_trust, import_name
@@ -87,9 +89,31 @@ def read_network(folder: RunFolder, trust: bool = False) -> AdoptedNet:
     if model_digest(content, tensors) != getattr(folder.spec, "model", None):
         raise UserError(f"{file} and the weights beside it are not those of the run {folder.spec.id}. {REMEDY}")
     if name == STORED:
-        return graph_network(content, tensors, folder.spec.latents)
+        network = graph_network(content, tensors, folder.spec.latents)
+        check_network(network, file)
+        return network
     check_trust("model", name, folder.path, trust, folder.own.files.get(name))
     return code_network(name, content, tensors, folder.spec.latents)
+
+
+@torch.no_grad()
+def check_network(network: AdoptedNet, file: Path) -> None:
+    """Raise a UserError if a network that was read from a file cannot be run on one example."""
+    try:
+        codes = network.encode(torch.zeros(1, *(network.shape or ()))).mean
+        fits = tuple(codes.shape) == (1, network.latents)
+        if fits and network.decoder is not None:
+            network.decoder(codes)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{file} must contain networks for examples of the shape {network.shape}. One of their operations failed. "
+            f"{REMEDY}"
+        ) from error
+    if not fits:
+        raise UserError(
+            f"{file} must contain an encoder with {network.latents} latents. Got codes of the shape "
+            f"{tuple(codes.shape)} for one example. {REMEDY}"
+        )
 
 
 def graph_network(content: ModelFile, tensors: Mapping[str, Tensor], latents: int) -> AdoptedNet:
@@ -109,10 +133,12 @@ def code_network(name: str, content: ModelFile, tensors: Mapping[str, Tensor], l
     try:
         for i, module in enumerate(parts.modules):
             prefix = f"{i}."
-            module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+            own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            module.load_state_dict(own)
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise UserError(f"The model that {name} returns does not fit the stored weights: {reason} {REMEDY}") from error
+        raise UserError(
+            f"The model that {name} returns does not fit the stored weights. {describe_misfit(module, own)} {REMEDY}"
+        ) from error
     return parts_network(parts, content, latents)
 
 

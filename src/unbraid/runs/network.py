@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -30,6 +30,26 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
             layer.reduced = spec.precision == "bf16" and layer not in exact
     net.shape = tuple(shape)
     return net
+
+
+def describe_misfit(module: nn.Module, weights: Mapping[str, Tensor]) -> str:
+    """Return a sentence about the first weight that does not fit a module, for error messages.
+
+    >>> describe_misfit(nn.Linear(2, 1), {"weight": torch.zeros(1, 3)})
+    'The weight bias is missing.'
+    >>> describe_misfit(nn.Linear(2, 1), {"weight": torch.zeros(1, 3), "bias": torch.zeros(1)})
+    'The weight weight has the shape (1, 3) instead of (1, 2).'
+    """
+    expected = module.state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        if name not in weights:
+            return f"The weight {name} is missing."
+        if name not in expected:
+            return f"The weight {name} is not part of the network."
+        if weights[name].shape != expected[name].shape:
+            found, needed = tuple(weights[name].shape), tuple(expected[name].shape)
+            return f"The weight {name} has the shape {found} instead of {needed}."
+    return "A weight cannot be converted to the type of the network."
 
 
 class AbsentNetwork(nn.Module):

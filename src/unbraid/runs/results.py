@@ -36,6 +36,7 @@ from unbraid.runs.formats import STUDY_REMEDY, StudyFile
 from unbraid.runs.scores import Record, prefer_data, read_protocol, read_scores
 from unbraid.runtime.files import make_folder, refuse_special_file, write_atomic
 from unbraid.runtime.locks import lock
+from unbraid.runtime.read_errors import READ_ERRORS
 from unbraid.runtime.schema import read_json
 
 RESULTS_FILE = "results.sqlite"
@@ -301,13 +302,13 @@ def _numbers(file: Path, column: Any, remedy: str) -> Any:
 def _read_csv(file: Path) -> Any:
     import pandas as pd
 
+    must = "must be a results table in CSV format: one line of names, and lines with equally many values."
     try:
         table = pd.read_csv(file)
     except (ValueError, OverflowError) as error:
-        raise UserError(
-            f"{file} must be a results table in CSV format: one line of names, and lines with equally many values. It "
-            "cannot be read. Correct the file, or write it again."
-        ) from error
+        raise UserError(f"{file} {must} It cannot be read. Correct the file, or write it again.") from error
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes surplus values for the names of rows
+        raise UserError(f"{file} {must} Got more values than names instead. Correct the file, or write it again.")
     return _checked_table(file, table, "Correct the file.")
 
 
@@ -317,7 +318,7 @@ def _read_parquet(file: Path) -> Any:
     _require_pyarrow(file)
     try:
         table = pd.read_parquet(file)
-    except (OSError, ValueError) as error:
+    except READ_ERRORS as error:
         raise UserError(
             f"{file} must be a results table in Parquet format. It cannot be read. Write the file again."
         ) from error

@@ -23,7 +23,7 @@ from unbraid.noise import Noise
 from unbraid.runs.adopted_model import read_network
 from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import Log, RunFolder, find_runs
-from unbraid.runs.network import build_net, remove_networks
+from unbraid.runs.network import build_net, describe_misfit, remove_networks
 from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
 from unbraid.runs.pretrained_files import write_pretrained
@@ -263,10 +263,9 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
     try:
         net.load_state_dict(weights)
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
         raise UserError(
-            f"The weights in {where} do not fit the network of their spec: {reason} Pass data whose examples "
-            "have the same shape as in training, or train the run again."
+            f"The weights in {where} do not fit the network of their spec. {describe_misfit(net, weights)} Pass data "
+            "whose examples have the same shape as in training, or train the run again."
         ) from error
     return net.eval().requires_grad_(False)
 

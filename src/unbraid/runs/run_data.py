@@ -28,6 +28,7 @@ from unbraid.errors import UserError
 from unbraid.label_kinds import without_announcements
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime.files import make_folder
+from unbraid.runtime.read_errors import read_reason
 from unbraid.runtime.schema import WrongContentError, check
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def read_saved_data(path: Path) -> OwnData:
         facts: SavedData = check(SavedData, metadata)
         data = _assemble(facts, tensors)
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError, WrongContentError) as error:
-        raise UserError(f"{path} does not contain data that can be read: {error} {REMEDY}") from error
+        raise UserError(f"{path} does not contain data that can be read: {read_reason(error)}. {REMEDY}") from error
     if data.fingerprint != path.stem:
         raise UserError(f"{path} must contain the data {path.stem}. Got {data.fingerprint} instead. {REMEDY}")
     return data

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +12,8 @@ import numpy as np
 
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Array
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
-READ_ERRORS = (
-    *(OSError, ValueError, EOFError, SyntaxError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error, csv.Error),
-)
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the first line is used
 INTEGER = re.compile(r"[+-]?\d+")
 MISSING = ("", "nan", "na", "n/a", "none", "null")  # content of cells without a number, in lower case
@@ -98,8 +92,12 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
             found = _has_header(rows) if header is None else header
             return [_csv_table(path, rows, choice) for choice in ([True, False] if found is None else [found])]
         array = _read_npz(path, name) if suffix == ".npz" else _read_npy(path)
+        if array.ndim not in (1, 2):
+            raise UserError(f"its array must have one or two dimensions, but it has the shape {array.shape}")
     except READ_ERRORS as error:
-        raise UserError(f"{path} cannot be read as numbers: {error}.") from error
+        raise UserError(
+            f"{path} cannot be read as numbers: {read_reason(error)}. Correct the file, or save it again."
+        ) from error
     return [ArrayFile(path, array[:, None] if array.ndim == 1 else array)]
 
 
@@ -117,7 +115,10 @@ def _read_npz(path: Path, name: str) -> Array:
             raise UserError(
                 f"it must contain one array or one called {name!r}, but it contains {', '.join(keys) or 'none'}"
             )
-        array: Array = content[name if name in keys else keys[0]]
+        key = name if name in keys else keys[0]
+        array: Array | bytes = content[key]
+        if isinstance(array, bytes):  # numpy returns the bytes of a member that is not an array
+            raise UserError(f"its member {key!r} must be an array")
         return array
 
 

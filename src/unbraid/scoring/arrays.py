@@ -141,7 +141,7 @@ def prepare_factors(
     [[0.0, 1.0, 0.0, nan]]
     """
     table = np.asarray(factors)
-    if table.dtype.kind not in "buif" or table.ndim != 2 or np.isinf(table).any():
+    if table.dtype.kind not in "buif" or table.ndim != 2 or not table.size or np.isinf(table).any():
         as_labels(table)  # raises the error
     chosen = factor_names(table.shape[1]) if names is None else list(names)
     if len(set(chosen)) != table.shape[1] or len(chosen) != table.shape[1]:

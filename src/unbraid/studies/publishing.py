@@ -128,7 +128,10 @@ def _read_sums(path: Path) -> dict[str, str]:
     try:
         listed = dict(line.split("  ", 1)[::-1] for line in path.read_text().splitlines())
     except ValueError as error:  # includes UnicodeDecodeError
-        raise UserError(f"{path} is damaged: {error}. Download the folder again.") from error
+        raise UserError(
+            f"{path} is damaged. Each line must be a checksum, two spaces and a path. Got other text instead. Download "
+            "the folder again."
+        ) from error
     for name in listed:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise UserError(f"{path} must list files inside its folder. Got {name!r} instead. Do not use this folder.")

@@ -199,6 +199,6 @@ def load_state(stack: Stack, i: int, state: dict[str, Tensor], run: RunInTrainin
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         location = run.spec.id if run.folder is None else run.folder.path
         raise UserError(
-            f"The checkpoint in {location} must fit the network of its spec. Got this error instead: {error}. The "
+            f"The checkpoint in {location} must fit the network of its spec. Got other tensors instead. The "
             "checkpoint was probably written by another version. Delete it to train the run again from step 0."
         ) from error

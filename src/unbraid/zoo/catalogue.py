@@ -80,7 +80,11 @@ class ZooModel:
     @property
     def card(self) -> str:
         """The model card in Markdown."""
-        return (self.path / "README.md").read_text(encoding="utf-8")
+        file = self.path / "README.md"
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file} must be text in UTF-8. Got other bytes instead. {REMEDY}") from error
 
 
 def list_models(folder: str | Path | None = None) -> list[ZooModel]:

@@ -154,6 +154,36 @@ def test_damaged_zip_raises_a_user_error(cut: str, tmp_path: Path) -> None:
         list(read_zip_files(path))
 
 
+def test_damaged_xz_data_raise_a_user_error(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "a.tar.xz", *(tar_member(*pair) for pair in CONTENTS.items()), mode="w:xz")
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] + bytes([content[-20] ^ 4]) + content[-19:])
+    with pytest.raises(UserError, match="must be a complete tar archive"):
+        list(read_tar_files(path))
+
+
+def test_a_length_that_is_too_large_in_a_tar_raises_a_user_error(tmp_path: Path) -> None:
+    """Python then raises an OverflowError while it reads an extended header."""
+    info, content = tar_member("é" * 60, b"content")
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(content or b""))
+    plain = (tmp_path / "a.tar").read_bytes()
+    start = plain.index(b" path=")
+    header = b"9" * 30 + plain[start : start + 512]
+    (tmp_path / "a.tar").write_bytes(plain[:512] + header[:512] + plain[1024:])
+    with pytest.raises(UserError, match=r"must be a complete tar archive.*: its structure is not valid"):
+        list(read_tar_files(tmp_path / "a.tar"))
+
+
+def test_a_member_without_a_name_raises_a_user_error(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip", ("x", b"content"))
+    content = path.read_bytes()
+    at = content.index(b"PK\x01\x02")
+    path.write_bytes(content[: at + 46] + b"\0" + content[at + 47 :])
+    with pytest.raises(UserError, match="must be a complete zip archive"):
+        list(read_zip_files(path))
+
+
 def test_padding_after_the_last_member_is_limited(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar.gz", tar_member("a", b"content"))
     with gzip.open(path, "ab") as more:

@@ -115,6 +115,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no header": lambda content: bytes(len(content)),
     "other shape": lambda content: content.replace(b"(10, 3, 4)", b"(10, 4, 3)"),
     "other type": lambda content: content.replace(b"|u1", b"|i1"),
+    "open bracket": lambda content: content.replace(b"(10, 3, 4)", b"(10, 3, 4,"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,28 @@ def test_objects_in_own_files_are_never_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "unpickled").exists()
     np.load(tmp_path / "a.npy", allow_pickle=True)
     assert (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize("number", [0x110000, 2**31, 0xD800])
+def test_text_with_numbers_that_are_not_characters_is_refused(number: int, tmp_path: Path) -> None:
+    """Python raises a SystemError when it converts such text."""
+    words = np.array(["a", "b"])
+    words.view(np.uint32)[0] = number
+    np.savez(tmp_path / "a.npz", images=TWO_IMAGES, factors=words)
+    np.save(tmp_path / "b.npy", TWO_IMAGES)
+    np.save(tmp_path / "b_factors.npy", words)
+    for name, damaged in (("a.npz", "a.npz"), ("b.npy", "b_factors.npy")):
+        with pytest.raises(UserError, match=f"The text in .*{damaged} must consist of characters"):
+            from_file(tmp_path / name)
+
+
+def test_damaged_names_of_factors_are_ignored(tmp_path: Path) -> None:
+    words = np.array(["a", "b"])
+    words.view(np.uint32)[0] = 2**31
+    np.savez(tmp_path / "a.npz", images=TWO_IMAGES, factors=[[0, 1], [1, 0]], names=words)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("factor_names.npy", b"no array")
+    assert from_file(tmp_path / "a.npz").names == from_arrays(TWO_IMAGES, [[0, 1], [1, 0]]).names
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])

@@ -6,13 +6,13 @@ import io
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unbraid.errors import UserError
 from unbraid.runtime.files import refuse_special_file
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 TOTAL_LIMIT = 32 << 30  # maximum unpacked bytes of all members; the largest supported dataset has 13 GB
 MEMBER_LIMIT = 2 << 30  # maximum unpacked bytes of one member, because a member is read into memory
@@ -20,8 +20,6 @@ RATIO_LIMIT = 500  # maximum ratio of unpacked to packed size; supported dataset
 SMALL_TOTAL = 256 << 20  # an archive with at most this many unpacked bytes may have any ratio
 PADDING_LIMIT = 64 << 20  # maximum number of bytes after the last member of a tar archive
 COUNT_LIMIT = 1_000_000  # maximum number of members; CelebA has 202,599
-
-READ_ERRORS = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError)
 
 
 def accept_all(name: str) -> bool:
@@ -63,7 +61,7 @@ def read_zip_files(path: Path, wanted: Callable[[str], bool] = accept_all) -> It
                     yield member.filename, _check_length(archive.read(member), member.file_size, member.filename)
     except UserError:
         raise
-    except (*READ_ERRORS, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise _damaged_error(path, "zip", error) from error
 
 
@@ -146,5 +144,6 @@ def _unsafe_error(path: Path, rule: str) -> UserError:
 
 def _damaged_error(path: Path, kind: str, error: BaseException) -> UserError:
     return UserError(
-        f"{path} must be a complete {kind} archive. It is damaged or truncated: {error}. Download it again."
+        f"{path} must be a complete {kind} archive. It is damaged or truncated: {read_reason(error)}. Download it "
+        "again."
     )

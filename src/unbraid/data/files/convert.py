@@ -22,6 +22,7 @@ from unbraid.data.dataset import Progress
 from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder, make_folder, refuse_special_file
 from unbraid.runtime.locks import lock
+from unbraid.runtime.read_errors import READ_ERRORS
 
 ByteArray: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Blocks: TypeAlias = Callable[[], Iterator[ByteArray]]
@@ -148,7 +149,7 @@ def _data_offset(file: Any, shape: tuple[int, ...]) -> int | None:
     try:
         if npy.read_magic(file) != (1, 0) or npy.read_array_header_1_0(file) != (shape, False, np.dtype(np.uint8)):
             return None
-    except ValueError:
+    except READ_ERRORS:
         return None
     start: int = file.tell()
     return start if os.fstat(file.fileno()).st_size == start + math.prod(shape) else None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,6 +21,7 @@ from unbraid.data.files.convert import Blocks, ByteArray, cached_table
 from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder, refuse_special_file
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -203,15 +202,13 @@ def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
     """
     from PIL import Image
 
-    failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
     refuse_special_file(path)
     try:
         with Image.open(path) as image:
             return work(image)
-    except (*failures, Image.DecompressionBombError) as error:
-        reason = str(error) or type(error).__name__
+    except (*READ_ERRORS, Image.DecompressionBombError) as error:
         raise UserError(
-            f"{path} must be a complete image. Reading it failed: {reason}. Replace or remove the file."
+            f"{path} must be a complete image. Reading it failed: {read_reason(error)}. Replace or remove the file."
         ) from error
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tokenize
+import sys
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from unbraid.data.own.tables import read_h5ad, read_parquet
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.label_kinds import split_names
 from unbraid.runtime.files import resolve_path
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
@@ -36,6 +36,7 @@ FOLDER_OPTIONS = ("size", "channels", "labels", *KIND_OPTIONS)
 FILE_OPTIONS = ("images", "factors", "names", "layout", *KIND_OPTIONS)
 LIST_OPTIONS = ("names", "continuous", "discrete")  # options that may be given several times
 NUMBER_OPTIONS = ("size", "channels", "bins")
+SURROGATES = 0xD800 >> 11  # the highest bits of numbers that are not characters, but halves of characters in UTF-16
 
 
 def from_folder(
@@ -273,7 +274,7 @@ def _read_npz(file: Path, images: str | None, factors: str | Path | None) -> Loa
                 f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. To use a "
                 "different array, add ?images=NAME to the path, or pass images='NAME' to from_file."
             )
-        return LoadedArrays(examples, found, _read_names(archive, found), [file])
+        return LoadedArrays(examples, found, _read_names(file, archive, found), [file])
 
 
 def _read_npy(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
@@ -291,7 +292,18 @@ def _read_npy(file: Path, images: str | None, factors: str | Path | None) -> Loa
 def _map_array(file: Path) -> Array:
     """Memory-map a .npy file. The pages are private, so writing to the array does not change the file."""
     with _convert_read_errors(file):
-        return np.lib.format.open_memmap(file, mode="c")
+        return _check_array(file, np.lib.format.open_memmap(file, mode="c"))
+
+
+def _check_array(file: Path, found: Array | bytes) -> Array:
+    """Return what numpy has read from a file. Raise a UserError if it is not an array, or has text that is damaged."""
+    if isinstance(found, bytes):  # numpy returns the bytes of a member of an archive that is not an array
+        raise UserError(f"{file} must contain arrays only. Got other bytes in one of its members. Save it again.")
+    if found.dtype.kind == "U":
+        characters = np.array(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+        if ((characters > sys.maxunicode) | (characters >> 11 == SURROGATES)).any():
+            raise UserError(f"The text in {file} must consist of characters. Got other bytes instead. Save it again.")
+    return found
 
 
 @contextlib.contextmanager
@@ -301,10 +313,10 @@ def _convert_read_errors(file: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as error:
+    except READ_ERRORS as error:
         raise UserError(
-            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {error} Save it again. "
-            "Python objects are never unpickled."
+            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {read_reason(error)}. Save "
+            "it again. Python objects are never unpickled."
         ) from error
 
 
@@ -318,11 +330,10 @@ def _read_array(file: Path, archive: Any, name: str | Path | None, defaults: Seq
         return None
     if key not in archive.files:
         raise UserError(unknown_name_message(f"array of {file}", key, archive.files))
-    found: Array = archive[key]
-    return found
+    return _check_array(file, archive[key])
 
 
-def _read_names(archive: Any, factors: Array | None) -> list[str] | None:
+def _read_names(file: Path, archive: Any, factors: Array | None) -> list[str] | None:
     """Return the names of the factors in an archive.
 
     Return None unless the archive contains an array of strings with one name per factor.
@@ -330,7 +341,7 @@ def _read_names(archive: Any, factors: Array | None) -> list[str] | None:
     for key in NAMES:
         if factors is not None and key in archive.files:
             with contextlib.suppress(ValueError):  # raised by numpy for arrays of Python objects, which are ignored
-                found = archive[key]
+                found = _check_array(file, archive[key])
                 if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
                     return list(map(str, found))
     return None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 
 class Table(NamedTuple):
@@ -39,8 +40,10 @@ def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
         raise _missing(file, "pyarrow", "parquet") from error
     try:
         frame = pyarrow.parquet.read_table(file).to_pandas()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} must be a complete Parquet file. Reading it failed: {error}") from error
+    except READ_ERRORS as error:
+        raise UserError(
+            f"{file} must be a complete Parquet file. Reading it failed: {read_reason(error)}. Write the file again."
+        ) from error
     names = [str(name) for name in frame.columns]
     frame.columns = names
     floats = [name for name in names if frame[name].dtype.kind == "f"]
@@ -72,7 +75,9 @@ def read_h5ad(file: Path, images: str | None, factors: str | None) -> Table:
     try:
         content = anndata.read_h5ad(file)
     except Exception as error:  # anndata and h5py raise errors of many types
-        raise UserError(f"{file} must be a complete .h5ad file. Reading it failed: {error}") from error
+        raise UserError(
+            f"{file} must be a complete .h5ad file. Reading it failed: {read_reason(error)}. Write the file again."
+        ) from error
     return anndata_table(content, images, factors, file)
 
 

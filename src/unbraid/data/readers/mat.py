@@ -56,7 +56,7 @@ def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) ->
         try:
             return _read_version_5(path, content, name, shape)
         except struct.error as error:
-            raise EOFError(f"it ends inside a matrix ({error})") from error
+            raise EOFError("it ends inside a matrix") from error
 
 
 def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:

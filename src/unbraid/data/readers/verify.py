@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import re
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +13,7 @@ import numpy as np
 
 from unbraid.errors import UserError
 from unbraid.runtime.files import refuse_special_file
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
@@ -24,11 +21,6 @@ Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
 READ_BYTES = 1 << 24  # maximum number of bytes in a block of rows, unless one row is longer
 REMEDY = "Check that it is the published file, or download it again."
 KINDS = {"iu": "integers", "u": "unsigned integers", "f": "floating-point numbers"}
-# Exceptions that the decoders of Python, numpy, Pillow and h5py have been observed to raise for damaged files.
-READ_ERRORS = (
-    *(EOFError, LookupError, OSError, RuntimeError, SyntaxError, ValueError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
 
 
 @contextlib.contextmanager
@@ -41,18 +33,8 @@ def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
         raise
     except READ_ERRORS as error:
         raise UserError(
-            f"{path} must be a complete {kind} file. Reading it failed: {_reason(error)}. {REMEDY}"
+            f"{path} must be a complete {kind} file. Reading it failed: {read_reason(error)}. {REMEDY}"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of the message of an exception, without the addresses of objects.
-
-    >>> _reason(OSError("cannot identify image file <_io.BytesIO object at 0x7f27f5bf6200>"))
-    'cannot identify image file'
-    """
-    message = re.sub(r":? ?<[^<>]* at 0x[0-9a-fA-F]+>", "", str(error))
-    return (message or type(error).__name__).splitlines()[0]
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:

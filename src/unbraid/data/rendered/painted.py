@@ -21,6 +21,8 @@ from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.rendered.dsprites import dsprites
 from unbraid.errors import UserError
 from unbraid.noise import GAMMA, Noise, as_bytes, mix
+from unbraid.runtime.files import refuse_special_file
+from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
 SHAPE = (3, 64, 64)
 IMAGES_AT_ONCE = 32  # number of images whose noise is drawn together on a CPU
@@ -292,11 +294,15 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
     import numpy as np
     from PIL import Image
 
+    refuse_special_file(path)
     try:
         with Image.open(path) as image:
             small = image.convert("RGB")
-    except (OSError, ValueError) as error:
-        raise UserError(f"The picture {path} must be an image file. Reading it with Pillow failed: {error}.") from error
+    except (*READ_ERRORS, Image.DecompressionBombError) as error:
+        raise UserError(
+            f"The picture {path} must be an image file. Reading it with Pillow failed: {read_reason(error)}. Choose "
+            "another picture."
+        ) from error
     small.thumbnail((PICTURE_SIZE[1], PICTURE_SIZE[0]), Image.Resampling.LANCZOS)
     if min(small.size) < 64:
         raise UserError(
