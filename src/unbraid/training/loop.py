@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -29,6 +30,7 @@ from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports
+MAX_SIDE_FOR_ONE_THREAD = 32  # pixels per side of images for which one CPU thread is faster than several
 MAX_CHECKPOINT_FRACTION = 0.02  # maximum fraction of the running time that is spent on writing checkpoints
 
 
@@ -107,13 +109,31 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
         concurrent = data.device.type == "cuda" and len(group.stacks) > 1
         for i, runs in enumerate(group.stacks):
             stacks.append(ActiveStack.start(runs, data, builder, group.run_threads, i if concurrent else None))
-        with freed_memory_kept(data.device):
+        with freed_memory_kept(data.device), operation_threads(group, data):
             advance_to_end(stacks, group.stack_threads, monitor)
     except torch.cuda.OutOfMemoryError:
         for active in stacks:
             active.store_states()
         raise
     return [run for active in stacks for run in finish_stack(active, data, builder)]
+
+
+@contextmanager
+def operation_threads(group: StackGroup, data: FactorData) -> Iterator[None]:
+    """Compute a single run on small images with one CPU thread.
+
+    Dividing its operations among several threads takes longer than it saves (benchmarks/bench_train.py).
+    """
+    small = data.device.type == "cpu" and len(data.shape) == 3 and max(data.shape[1:]) <= MAX_SIDE_FOR_ONE_THREAD
+    if not small or [len(stack) for stack in group.stacks] != [1]:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def record_stack(runs: list[RunInTraining]) -> None:
