@@ -70,7 +70,7 @@ def gpu_table() -> str:
 
 
 def stacks_table() -> str:
-    """Return the speeds with the first launch settings, with settings by the number of runs, and with compiled steps."""
+    """Return the speeds with the first launch settings, with settings by number of runs, and with compiled steps."""
     old, pairs = result("bench_gpu"), result("bench_gpu_pairs")
     colour, tuned, compiled = result("bench_gpu_colour"), result("bench_gpu_stacks"), result("bench_gpu_compiled")
     first, then, now = (

@@ -208,6 +208,7 @@ def test_wrong_shapes_and_dropout_are_rejected(encoder: nn.Module, decoder: nn.M
 @pytest.mark.parametrize(
     ("name", "message"),
     [("locatelo", "Did you mean 'locatello'"), ("nowhere:pair", "importable as module:attribute"),
+     ("http://", "Its parts must be names in Python"), ("http:pair", "'http' does not define 'pair'"),
      ("modules:abc", "Pass the pair again")],
 )  # fmt: skip
 def test_unknown_nets_are_rejected(name: str, message: str) -> None:

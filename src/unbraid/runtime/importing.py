@@ -48,10 +48,26 @@ def import_name(kind: str, name: str) -> Any:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         if is_trusted(name) and name in _OBJECTS:
             return _OBJECTS[name]
-        hint = ""
-        if isinstance(error, ModuleNotFoundError):
-            hint = " If the module is a file in this folder, set PYTHONPATH=. for the command."
-        raise UserError(f"The {kind} {name!r} must be importable as module:attribute. Got: {error}.{hint}") from error
+        reason = import_reason(module, attribute, error)
+        raise UserError(f"The {kind} {name!r} must be importable as module:attribute. {reason}") from error
+
+
+def import_reason(module: str, attribute: str, error: Exception) -> str:
+    """Return a sentence that says why an object cannot be imported.
+
+    >>> import_reason("http", "//", AttributeError())
+    "Its parts must be names in Python. Got 'http' and '//' instead."
+    >>> import_reason("http", "Server", AttributeError())
+    "Got: 'http' does not define 'Server'."
+    """
+    names = [*([] if module.endswith(".py") else module.split(".")), *attribute.split(".")]
+    if not all(name.isidentifier() for name in names):
+        return f"Its parts must be names in Python. Got {module!r} and {attribute!r} instead."
+    if isinstance(error, AttributeError):
+        return f"Got: {module!r} does not define {attribute!r}."
+    if isinstance(error, ModuleNotFoundError):
+        return f"Got: {error}. If the module is a file in this folder, set PYTHONPATH=. for the command."
+    return f"Got: {error}."
 
 
 def import_file(path: Path) -> ModuleType:
