@@ -1,7 +1,8 @@
 """Run every command line with every file that it reads replaced: python -m faults.sweep, in the folder `tests`.
 
 The campaign draws such cases at random. This module runs all of them: with the file removed or replaced by a folder, a
-pipe, a link or a device (--what kinds), or with other contents (--what contents).
+pipe, a link or a device (--what kinds), or with other contents (--what contents). With --what flags, it instead runs
+every command with every value of the campaign for every flag, which takes hours of one core.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from pathlib import Path
 from faults import processes
 from faults.bad_input import BadInput, InputCase, input_files
 from faults.campaign import prepared
-from faults.commands import LINES, RUN
+from faults.commands import LINES, RUN, command_flags, flag_words
 from faults.damage import CONTENTS, KINDS, replace_by
+from faults.exemptions import ENDLESS_FLAGS
+from faults.values import FEW, NUMBERS, PATHS, TEXTS
 
 IDLE_SECONDS = 30.0  # without any computing, after which a command counts as hanging
 
@@ -50,21 +53,37 @@ def replacements(what: str) -> dict[str, Callable[[Path], object]]:
     return {f"content {i}": partial(Path.write_bytes, data=content) for i, content in enumerate(CONTENTS)}
 
 
-def cases(template: Path, what: str) -> Iterator[ReplacedFile]:
-    """Yield all cases for the files of a template folder."""
+def command_lines(template: Path) -> Iterator[list[list[str]]]:
+    """Yield the valid command lines of each command for the files of a template folder."""
     run = sorted(template.glob("runs/*/run.json"))[0].parent.relative_to(template)
     for command, lines in LINES.items():
-        for line in lines:
-            words = [command, *(word.replace(RUN, str(run)) for word in line)]
-            for file in input_files(words, template):
-                for label, replace in replacements(what).items():
-                    yield ReplacedFile(tuple(words), str(file.relative_to(template)), 0, replace, label)
+        yield [[command, *(word.replace(RUN, str(run)) for word in line)] for line in lines]
+
+
+def file_cases(template: Path, what: str) -> Iterator[InputCase]:
+    """Yield all cases in which a file is replaced."""
+    for words in (words for lines in command_lines(template) for words in lines):
+        for file in input_files(words, template):
+            for label, replace in replacements(what).items():
+                yield ReplacedFile(tuple(words), str(file.relative_to(template)), 0, replace, label)
+
+
+def flag_cases(template: Path) -> Iterator[InputCase]:
+    """Yield all cases in which a flag has another value. Each flag is added to the first line of its command."""
+    for lines in command_lines(template):
+        flags: dict[str, tuple[list[str], argparse.Action]] = {}
+        for words in lines:
+            for flag in command_flags(flag_words(words)):
+                flags.setdefault(flag.option_strings[-1], (words, flag))
+        for name, (words, flag) in flags.items():
+            for value in (*NUMBERS, *TEXTS, *PATHS) if flag.dest not in ENDLESS_FLAGS else FEW:
+                yield InputCase((*words, f"{name}={value}"))
 
 
 def main() -> int:
     """Run the cases, print the failures and their number, and return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", choices=("kinds", "contents"), default="kinds")
+    parser.add_argument("--what", choices=("kinds", "contents", "flags"), default="kinds")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="run case I, I + N, I + 2 N and so on [0/1]")
     options = parser.parse_args()
     first, step = map(int, options.shard.split("/"))
@@ -73,7 +92,8 @@ def main() -> int:
     processes.preload()
     count, faults = 0, 0
     with prepared(part := BadInput()):
-        for case in list(cases(part.template, options.what))[first::step]:
+        every = flag_cases(part.template) if options.what == "flags" else file_cases(part.template, options.what)
+        for case in list(every)[first::step]:
             outcome = part.run(case)
             shutil.rmtree(part.folder, ignore_errors=True)
             count += 1

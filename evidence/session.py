@@ -1,0 +1,212 @@
+"""Run several parts of the evidence at the same time, in processes that survive the shell that starts them.
+
+A machine with a GPU is often lent for a short time, with one command after another. A *chain* is a process that runs
+some parts one after another. Chains share the GPU through NVIDIA's MPS if it is installed.
+
+Usage:
+    python evidence/session.py start --chain PART [PART ...] [--chain PART ...]
+        start one process per chain; wait until each has trained its first steps, and fail if one ends before
+    python evidence/session.py wait SECONDS [--copy FOLDER]
+        wait until the time has passed, a chain has failed or all have finished; then print the state of the chains and
+        copy the table of results to FOLDER; the exit status is 1 if a chain has failed
+    python evidence/session.py stop
+        end all chains
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "session"
+RESULTS = Path(__file__).parent / "results.csv"
+FIRST_STEPS_SECONDS = 240.0  # maximum time until a chain has trained its first steps; kernels are compiled before
+POLL_SECONDS = 1.0
+TAIL = 600  # characters of a log that are printed
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A process that runs parts one after another.
+
+    Attributes:
+        parts: The names of the parts.
+        pid: The process, which leads a session of its own.
+        log: The file with its output.
+    """
+
+    parts: tuple[str, ...]
+    pid: int
+    log: str
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, None while the process runs, or -1 if it was killed."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)  # remove the process if this process has started it
+        path = Path(f"{self.log}.status")
+        if path.exists():
+            return int(path.read_text())
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return -1
+        return None
+
+    def output(self) -> str:
+        """The end of the output so far."""
+        return Path(self.log).read_text(errors="replace")[-TAIL:]
+
+    def describe(self) -> str:
+        """Return a line with the state of the chain, and the end of its output."""
+        states = {None: "runs", 0: "has finished"}
+        state = states.get(self.status, f"has failed with status {self.status}")
+        lines = [line for line in re.split(r"[\r\n]+", self.output()) if line.strip()]
+        shown = lines[-1:] if self.status is None else lines[-8:]
+        return "\n    ".join([f"{' '.join(self.parts)}: {state}", *shown])
+
+
+def start_chain(parts: Sequence[str], index: int, command: Sequence[str] | None = None) -> Chain:
+    """Start a chain in a session of its own, so that it does not end with this process or with its terminal.
+
+    `command` replaces the command that runs the parts, for tests.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    log = FOLDER / f"chain{index}.log"
+    Path(f"{log}.status").unlink(missing_ok=True)
+    words = list(command or [sys.executable, str(Path(__file__).resolve()), "run", *parts])
+    script = '"$@"; echo $? > "$0"'
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    shell = ["/bin/sh", "-c", script, f"{log}.status", *words]
+    pid = os.posix_spawn(shell[0], shell, environment, file_actions=files, setsid=True)
+    return Chain(tuple(parts), pid, str(log))
+
+
+def share_gpu() -> None:
+    """Start NVIDIA's MPS if it is installed, so that the kernels of several processes run at the same time."""
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        return
+    pipes = FOLDER / "mps"
+    pipes.mkdir(parents=True, exist_ok=True)
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = str(pipes)
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+
+
+def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_SECONDS) -> bool:
+    """Wait until every chain has trained its first steps. Return False as soon as one fails, or after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if any(chain.status not in (None, 0) for chain in chains):
+            return False
+        if all(chain.status == 0 or "model-steps/s" in Path(chain.log).read_text() for chain in chains):
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def wait(chains: Sequence[Chain], seconds: float) -> bool:
+    """Wait until the time has passed, all chains have finished or one has failed. Return whether none has failed."""
+    end = time.monotonic() + seconds
+    while True:
+        states = [chain.status for chain in chains]
+        if any(state not in (None, 0) for state in states):
+            return False
+        if time.monotonic() >= end or all(state == 0 for state in states):
+            return True
+        time.sleep(min(POLL_SECONDS, max(0.0, end - time.monotonic())))
+
+
+def stop(chains: Sequence[Chain]) -> None:
+    """End all chains. Their finished runs stay in their folders, and a new start continues the others."""
+    for chain in chains:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(chain.pid, signal.SIGTERM)
+
+
+def read_chains() -> list[Chain]:
+    """Return the chains that were started last."""
+    path = FOLDER / "chains.json"
+    if not path.exists():
+        sys.exit("session: no chain was started. Start one: python evidence/session.py start --chain PART")
+    return [Chain(tuple(row["parts"]), row["pid"], row["log"]) for row in json.loads(path.read_text())]
+
+
+def run(names: Sequence[str]) -> int:
+    """Run parts one after another, also if one of them fails. Return 1 if one has failed."""
+    from parts import find_part, read_plan, run_part
+
+    plan, failed = read_plan(), 0
+    for name in names:
+        try:
+            run_part(find_part(name, plan))
+        except Exception as error:  # the next part may still succeed
+            print(f"session: {name} has failed: {type(error).__name__}: {error}", flush=True)
+            failed = 1
+    return failed
+
+
+def start(chains: Sequence[Sequence[str]]) -> int:
+    """Start chains, and return 0 when all of them train, or 1 after stopping all of them."""
+    from parts import find_part, read_plan
+
+    plan = read_plan()
+    for name in (name for parts in chains for name in parts):
+        find_part(name, plan)  # an unknown name is an error before anything is started
+    if len(chains) > 1:
+        share_gpu()
+    started = [start_chain(parts, i) for i, parts in enumerate(chains)]
+    (FOLDER / "chains.json").write_text(json.dumps([asdict(chain) for chain in started]))
+    running = wait_for_first_steps(started)
+    for chain in started:
+        print(chain.describe(), flush=True)
+    if not running:
+        stop(started)
+        print("session: not all chains have begun to train, so all of them were ended.", flush=True)
+    return int(not running)
+
+
+def main() -> int:
+    """Parse the command line, and start, wait for or stop chains."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("start").add_argument("--chain", nargs="+", action="append", required=True, metavar="PART")
+    waiting = commands.add_parser("wait")
+    waiting.add_argument("seconds", type=float)
+    waiting.add_argument("--copy", type=Path, metavar="FOLDER")
+    commands.add_parser("stop")
+    commands.add_parser("run").add_argument("parts", nargs="+")
+    options = parser.parse_args()
+    if options.command == "start":
+        return start(options.chain)
+    if options.command == "run":
+        return run(options.parts)
+    chains = read_chains()
+    if options.command == "stop":
+        stop(chains)
+        return 0
+    good = wait(chains, options.seconds)
+    for chain in chains:
+        print(chain.describe(), flush=True)
+    if options.copy is not None and RESULTS.exists():
+        shutil.copy(RESULTS, options.copy)
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

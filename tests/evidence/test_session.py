@@ -1,0 +1,119 @@
+"""Chains of parts that run in the background, with short commands in place of trainings."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "evidence" / "session.py"
+TRAINS = "print('12 model-steps/s', flush=True); import time; time.sleep({seconds}); raise SystemExit({status})"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, with its files in a temporary folder."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("evidence_session", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "evidence_session", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "session")
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    return module
+
+
+def start(session: ModuleType, index: int = 0, seconds: float = 0.0, status: int = 0, code: str = TRAINS) -> Any:
+    command = [sys.executable, "-c", code.format(seconds=seconds, status=status)]
+    return session.start_chain(["a", "b"], index, command)
+
+
+def test_chains_that_train_are_waited_for(session: ModuleType) -> None:
+    chains = [start(session, i, seconds=0.3 * i) for i in range(2)]
+    assert session.wait_for_first_steps(chains, 60)
+    assert session.wait(chains, 60)
+    assert [chain.status for chain in chains] == [0, 0]
+    assert chains[0].describe().splitlines() == ["a b: has finished", "    12 model-steps/s"]
+
+
+def test_a_chain_that_fails_ends_the_wait(session: ModuleType) -> None:
+    chains = [start(session, 0, seconds=60), start(session, 1, status=3)]
+    started = time.monotonic()
+    assert not session.wait(chains, 60)
+    assert time.monotonic() - started < 50
+    assert "has failed with status 3" in chains[1].describe()
+    assert chains[0].status is None
+    session.stop(chains)
+    assert not session.wait(chains[:1], 60)
+    assert chains[0].status == -1
+
+
+def test_a_chain_must_train_its_first_steps_in_time(session: ModuleType) -> None:
+    silent = start(session, code="import time; time.sleep(60)")
+    assert not session.wait_for_first_steps([silent], 0.3)
+    session.stop([silent])
+
+
+def test_the_wait_ends_after_its_time(session: ModuleType) -> None:
+    chain = start(session, seconds=60)
+    assert session.wait([chain], 0.2)
+    assert chain.status is None
+    session.stop([chain])
+
+
+def test_a_chain_survives_the_process_that_starts_it(session: ModuleType, tmp_path: Path) -> None:
+    """The starter is killed with its whole process group, as by a machine that runs one command after another."""
+    code = f"""
+import os, signal, sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import session
+from pathlib import Path
+session.FOLDER = Path({str(tmp_path / "other")!r})
+chain = session.start_chain(["a"], 0, [sys.executable, "-c", {TRAINS.format(seconds=1, status=0)!r}])
+print(chain.pid, flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+    starter = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, start_new_session=True
+    )
+    assert starter.returncode < 0
+    chain = session.Chain(("a",), int(starter.stdout), str(tmp_path / "other" / "chain0.log"))
+    assert session.wait([chain], 60)
+    assert chain.status == 0
+
+
+def test_a_part_that_fails_does_not_end_its_chain(
+    session: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import parts
+
+    done: list[str] = []
+
+    def run_part(part: str) -> None:
+        if part == "bad":
+            raise ValueError("no GPU")
+        done.append(part)
+
+    monkeypatch.setattr(parts, "read_plan", dict)
+    monkeypatch.setattr(parts, "find_part", lambda name, plan: name)
+    monkeypatch.setattr(parts, "run_part", run_part)
+    assert session.run(["bad", "good"]) == 1
+    assert done == ["good"]
+    assert "bad has failed: ValueError: no GPU" in capsys.readouterr().out
+    assert session.run(["good"]) == 0
+
+
+def test_unknown_parts_are_an_error_before_anything_starts(session: ModuleType) -> None:
+    from unbraid.errors import UserError
+
+    with pytest.raises(UserError, match="no-such-part"):
+        session.start([["no-such-part"]])
+    assert not session.FOLDER.exists()
