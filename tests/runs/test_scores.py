@@ -48,6 +48,17 @@ def half_of_toy() -> FactorData:
     return ub.data.from_arrays(toy.images(half), toy.factors(half), name="half")
 
 
+def test_records_without_draws_are_kept_as_they_are(folder: RunFolder) -> None:
+    """Older records do not say how rows were drawn. They are read with `draws`, and their lines never change."""
+    old = {"metric": "mig", "codes": "mean", "rows": {"train": 10}, "seed": 0, "values": {"discrete_mig": 0.5}}
+    add_scores(folder.path, [old])
+    before = (folder.path / "scores.jsonl").read_bytes()
+    new = {**old, "metric": "sap", "draws": "disjoint"}
+    assert add_scores(folder.path, [new, {**old, "draws": "reference"}]) == [{**old, "draws": "reference"}, new]
+    assert (folder.path / "scores.jsonl").read_bytes().startswith(before)
+    assert read_scores(folder.path) == [{**old, "draws": "reference"}, new]
+
+
 def test_scores_on_other_data_do_not_replace_those_on_the_data_of_the_run(folder: RunFolder, tmp_path: Path) -> None:
     [own] = ub.score(folder.path, "mig", quiet=True)
     [other] = ub.score(folder.path, "mig", data=half_of_toy(), quiet=True)

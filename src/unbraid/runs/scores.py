@@ -30,11 +30,22 @@ def read_scores(folder: Path, sides: bool = False) -> list[Record]:
         sides: Whether to include scores of one side of a split only (`score` with `sides=True`), which have the field
             `side`. By default they are left out, because they must not be mixed with scores of all examples.
     """
-    records = read_jsonl(folder / FILE, ScoreLine, remedy="Delete the file and score the run again.")
-    for record in records:
-        if "rows" in record:
-            record.setdefault("draws", "reference")  # older records lack this field; they used reference draws
+    records = [with_draws(record) for record in _read_lines(folder)]
     return [record for record in records if sides or "side" not in record]
+
+
+def _read_lines(folder: Path) -> list[Record]:
+    """Return the records in the folder of a run as they are in the file."""
+    return read_jsonl(folder / FILE, ScoreLine, remedy="Delete the file and score the run again.")
+
+
+def with_draws(record: Record) -> Record:
+    """Return a record with the field `draws`, which older records lack. They used reference draws.
+
+    >>> with_draws({"metric": "mig", "rows": {}})
+    {'metric': 'mig', 'rows': {}, 'draws': 'reference'}
+    """
+    return {**record, "draws": record.get("draws", "reference")} if "rows" in record else record
 
 
 def prefer_data(records: Iterable[Record], data: str) -> list[Record]:
@@ -84,7 +95,8 @@ def add_scores(
     """Add records to a run and return all its records.
 
     A lock is held while the file is read, extended and replaced. Two processes that score the same run therefore do not
-    overwrite each other's records. A record whose key is already present is not added again.
+    overwrite each other's records. A record whose key is already present is not added again. The lines of
+    present records do not change.
 
     Args:
         folder: The folder of the run that was scored.
@@ -96,11 +108,13 @@ def add_scores(
         The records in the file after the call.
     """
     with lock(folder / ".scores.lock"):
-        present = read_scores(folder, sides=True)
-        records = [record for record in present if not replaced(record)]
+        present = _read_lines(folder)
+        lines = [line for line in present if not replaced(with_draws(line))]
+        records = [with_draws(line) for line in lines]
         for record in new:
             if find_score(records, {name: value for name, value in record.items() if name != "values"}) is None:
+                lines.append(record)
                 records.append(record)
-        if records != present:
-            write_jsonl(folder / FILE, records)
+        if lines != present:
+            write_jsonl(folder / FILE, lines)
     return records
