@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,3 +193,22 @@ def test_wrong_entry_points_are_errors(package: Package, tmp_path: Path) -> None
         resolve_net("pair")
     assert package.name in str(error.value)
     assert other.name in str(error.value)
+
+
+def failing_net(shape: tuple[int, ...], latents: int) -> Any:
+    """A network with a mistake."""
+    return {}["encoder"]
+
+
+@pytest.mark.parametrize("net", ["os.path:join", failing_net])
+def test_a_network_that_cannot_be_built_is_explained(net: Any) -> None:
+    """The message says what the function must do, and in which line it has failed."""
+    with pytest.raises(UserError, match=r"must be a function of the shape.*returns an encoder.*failed in line"):
+        ub.train("vae", "toy", net=net, steps=2, quiet=True)
+
+
+@pytest.mark.parametrize("method", [ub.methods.FSQ, ub.methods.QLAE, ub.methods.DeVAE, ub.methods.PMP])
+def test_numbers_in_methods_have_a_maximum(method: type[ub.methods.Method]) -> None:
+    name = {"FSQ": "levels", "QLAE": "count", "DeVAE": "spaces", "PMP": "subspaces"}[method.__name__]
+    with pytest.raises(UserError, match=f"'{name}' parameter .* must be between 2 and"):
+        method(**{name: 2**63 - 1})

@@ -92,8 +92,11 @@ class EncoderOutput(NamedTuple):
     compute: Callable[[Gaussian], Tensor]
 
 
-def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
-    """Return the value converted to the type of the field, or raise a UserError if the value is not valid."""
+def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: Any, largest: float = math.inf) -> Any:
+    """Return the value converted to the type of the field, or raise a UserError if the value is not valid.
+
+    `largest` is the maximum of a whole number whose field has no maximum of its own.
+    """
     what = f"The {field.name!r} parameter of {owner}"
     value = value.item() if isinstance(value, np.generic) else value
     if get_origin(kind) is Literal:
@@ -103,12 +106,14 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != value // 1):
         raise UserError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
+    high = min(high, largest) if kind is int and high == math.inf else high
     if not (low <= value <= high and abs(value) <= sys.float_info.max):
         bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise UserError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
     return int(value) if kind is int else float(value)
 
 
+LARGEST_COUNT = 2**31 - 1  # maximum of whole numbers in methods, most of which are numbers of units or examples
 FIELD_TYPES: dict[Any, dict[str, Any]] = {}
 
 
@@ -119,13 +124,16 @@ def field_types(cls: Any) -> dict[str, Any]:
     return FIELD_TYPES[cls]
 
 
-def check_settings(owner: str, instance: Any) -> None:
-    """Check every field of a frozen dataclass and convert it to its type. As a result, 4 and 4.0 give the same spec."""
+def check_settings(owner: str, instance: Any, largest: float = math.inf) -> None:
+    """Check every field of a frozen dataclass and convert it to its type. As a result, 4 and 4.0 give the same spec.
+
+    `largest` is the maximum of whole numbers whose fields have no maximum of their own.
+    """
     types = field_types(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if "help" in field.metadata and not isinstance(value, Tensor):
-            object.__setattr__(instance, field.name, check_setting(owner, field, types[field.name], value))
+            object.__setattr__(instance, field.name, check_setting(owner, field, types[field.name], value, largest))
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,7 @@ class Method:
     training_networks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        check_settings(type(self).__name__, self)
+        check_settings(type(self).__name__, self, LARGEST_COUNT)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         """Return the loss of one training step and the terms to log.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
 from unbraid.errors import UserError
+from unbraid.nets.registry import NETS
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.runs.spec import RunSpec
 
@@ -19,7 +22,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
 
     The random generator is seeded with the seed of the spec, so equal specs have equal initial weights.
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
         net = spec.method.build(builder, shape, spec.latents, spec.likelihood)
     exact = {
@@ -30,6 +33,24 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
             layer.reduced = spec.precision == "bf16" and layer not in exact
     net.shape = tuple(shape)
     return net
+
+
+@contextmanager
+def explained_errors(net: str) -> Iterator[None]:
+    """Turn errors of a user's own network into a UserError that says where they occurred. `net` is its name."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if net in NETS:
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        message = str(error).replace('"', "'")
+        raise UserError(
+            f"The network {net!r} must be a function of the shape of an example and the number of latents that returns "
+            f'an encoder and a decoder. It has failed in line {frame.lineno} of {frame.filename}: "{message}".'
+        ) from error
 
 
 def describe_misfit(module: nn.Module, weights: Mapping[str, Tensor]) -> str:
