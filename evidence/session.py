@@ -1,11 +1,12 @@
 """Run several parts of the evidence at the same time, in processes that survive the shell that starts them.
 
 A machine with a GPU is often lent for a short time, with one command after another. A *chain* is a process that runs
-some parts one after another. Chains share the GPU through NVIDIA's MPS if it is installed.
+some parts one after another. Chains share the GPU through NVIDIA's MPS if it is installed. This needs Linux.
 
 Usage:
     python evidence/session.py start --chain PART [PART ...] [--chain PART ...]
-        start one process per chain; wait until each has trained its first steps, and fail if one ends before
+        start one process per chain; wait until each has trained its first steps; if one fails or takes longer than four
+        minutes, end all of them
     python evidence/session.py wait SECONDS [--copy FOLDER]
         wait until the time has passed, a chain has failed or all have finished; then print the state of the chains and
         copy the table of results to FOLDER; the exit status is 1 if a chain has failed
@@ -25,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ FOLDER = Path(__file__).parent / "session"
 RESULTS = Path(__file__).parent / "results.csv"
 FIRST_STEPS_SECONDS = 240.0  # maximum time until a chain has trained its first steps; kernels are compiled before
 POLL_SECONDS = 1.0
-TAIL = 600  # characters of a log that are printed
+LINE = 300  # characters of a line of a log that are printed
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,27 @@ class Chain:
 
     @property
     def status(self) -> int | None:
-        """The exit status, None while the process runs, or -1 if it was killed."""
+        """The exit status, None while the process runs, or -1 if it has ended without writing a status."""
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # remove the process if this process has started it
-        path = Path(f"{self.log}.status")
-        if path.exists():
-            return int(path.read_text())
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return -1
-        return None
+            os.waitpid(self.pid, os.WNOHANG)  # otherwise a child that has ended would still exist
+        exists = Path(
+            f"/proc/{self.pid}"
+        ).exists()  # before the status is read, because the process writes it at its end
+        with contextlib.suppress(FileNotFoundError):
+            return int(Path(f"{self.log}.status").read_text())
+        return None if exists else -1
 
     def output(self) -> str:
-        """The end of the output so far."""
-        return Path(self.log).read_text(errors="replace")[-TAIL:]
+        """The output so far."""
+        return Path(self.log).read_text(errors="replace")
 
     def describe(self) -> str:
         """Return a line with the state of the chain, and the end of its output."""
-        states = {None: "runs", 0: "has finished"}
-        state = states.get(self.status, f"has failed with status {self.status}")
+        status = self.status
+        state = {None: "runs", 0: "has finished"}.get(status, f"has failed with status {status}")
         lines = [line for line in re.split(r"[\r\n]+", self.output()) if line.strip()]
-        shown = lines[-1:] if self.status is None else lines[-8:]
-        return "\n    ".join([f"{' '.join(self.parts)}: {state}", *shown])
+        shown = lines[-1:] if status is None else lines[-8:]
+        return "\n    ".join([f"{' '.join(self.parts)}: {state}", *(line[:LINE] for line in shown)])
 
 
 def start_chain(parts: Sequence[str], index: int, command: Sequence[str] | None = None) -> Chain:
@@ -86,7 +86,7 @@ def start_chain(parts: Sequence[str], index: int, command: Sequence[str] | None 
     log = FOLDER / f"chain{index}.log"
     Path(f"{log}.status").unlink(missing_ok=True)
     words = list(command or [sys.executable, str(Path(__file__).resolve()), "run", *parts])
-    script = '"$@"; echo $? > "$0"'
+    script = '"$@"; echo $? > "$0.new"; mv "$0.new" "$0"'
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -105,7 +105,8 @@ def share_gpu() -> None:
     pipes = FOLDER / "mps"
     pipes.mkdir(parents=True, exist_ok=True)
     os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = str(pipes)
-    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+    nowhere = subprocess.DEVNULL
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False, stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
 
 def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_SECONDS) -> bool:
@@ -114,7 +115,7 @@ def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_S
     while time.monotonic() < end:
         if any(chain.status not in (None, 0) for chain in chains):
             return False
-        if all(chain.status == 0 or "model-steps/s" in Path(chain.log).read_text() for chain in chains):
+        if all(chain.status == 0 or "model-steps/s" in chain.output() for chain in chains):
             return True
         time.sleep(POLL_SECONDS)
     return False
@@ -135,28 +136,34 @@ def wait(chains: Sequence[Chain], seconds: float) -> bool:
 def stop(chains: Sequence[Chain]) -> None:
     """End all chains. Their finished runs stay in their folders, and a new start continues the others."""
     for chain in chains:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(chain.pid, signal.SIGTERM)
+        if chain.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(chain.pid, signal.SIGTERM)
 
 
 def read_chains() -> list[Chain]:
     """Return the chains that were started last."""
     path = FOLDER / "chains.json"
     if not path.exists():
-        sys.exit("session: no chain was started. Start one: python evidence/session.py start --chain PART")
+        return []
     return [Chain(tuple(row["parts"]), row["pid"], row["log"]) for row in json.loads(path.read_text())]
 
 
+def write_chains(chains: Sequence[Chain]) -> None:
+    """Record the chains, so that other commands find them."""
+    (FOLDER / "chains.json").write_text(json.dumps([asdict(chain) for chain in chains]))
+
+
 def run(names: Sequence[str]) -> int:
-    """Run parts one after another, also if one of them fails. Return 1 if one has failed."""
+    """Run parts one after another. Continue after a part that fails. Return 1 if one has failed."""
     from parts import find_part, read_plan, run_part
 
     plan, failed = read_plan(), 0
     for name in names:
         try:
             run_part(find_part(name, plan))
-        except Exception as error:  # the next part may still succeed
-            print(f"session: {name} has failed: {type(error).__name__}: {error}", flush=True)
+        except Exception:  # the next part may still succeed
+            print(f"session: {name} has failed:\n{traceback.format_exc()}", flush=True)
             failed = 1
     return failed
 
@@ -168,10 +175,14 @@ def start(chains: Sequence[Sequence[str]]) -> int:
     plan = read_plan()
     for name in (name for parts in chains for name in parts):
         find_part(name, plan)  # an unknown name is an error before anything is started
+    if any(chain.status is None for chain in read_chains()):
+        sys.exit("session: the chains of an earlier start are still running. End them: python evidence/session.py stop")
     if len(chains) > 1:
         share_gpu()
-    started = [start_chain(parts, i) for i, parts in enumerate(chains)]
-    (FOLDER / "chains.json").write_text(json.dumps([asdict(chain) for chain in started]))
+    started: list[Chain] = []
+    for i, parts in enumerate(chains):
+        started.append(start_chain(parts, i))
+        write_chains(started)
     running = wait_for_first_steps(started)
     for chain in started:
         print(chain.describe(), flush=True)
@@ -197,6 +208,8 @@ def main() -> int:
     if options.command == "run":
         return run(options.parts)
     chains = read_chains()
+    if not chains:
+        sys.exit("session: no chain was started. Start one: python evidence/session.py start --chain PART")
     if options.command == "stop":
         stop(chains)
         return 0
@@ -204,6 +217,7 @@ def main() -> int:
     for chain in chains:
         print(chain.describe(), flush=True)
     if options.copy is not None and RESULTS.exists():
+        options.copy.mkdir(parents=True, exist_ok=True)
         shutil.copy(RESULTS, options.copy)
     return int(not good)
 

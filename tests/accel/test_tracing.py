@@ -109,5 +109,5 @@ def test_a_failure_leaves_no_trace() -> None:
 
     with pytest.raises(ValueError, match="no"):
         CompiledFunction(fail, [torch.ones(2)])
-    assert tracing._active == []
+    assert tracing._active.calls == []
     test_an_opaque_function_is_an_ordinary_function_outside_of_a_traced_one()

@@ -107,8 +107,29 @@ def test_a_part_that_fails_does_not_end_its_chain(
     monkeypatch.setattr(parts, "run_part", run_part)
     assert session.run(["bad", "good"]) == 1
     assert done == ["good"]
-    assert "bad has failed: ValueError: no GPU" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "bad has failed:" in printed
+    assert "ValueError: no GPU" in printed
     assert session.run(["good"]) == 0
+
+
+def test_chains_that_still_run_must_be_stopped_before_others_start(
+    session: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import parts
+
+    monkeypatch.setattr(parts, "find_part", lambda name, plan: name)
+    chain = start(session, seconds=60)
+    session.write_chains([chain])
+    assert session.read_chains() == [chain]
+    with pytest.raises(SystemExit, match="still running"):
+        session.start([["a"]])
+    session.stop([chain])
+
+
+def test_output_that_is_not_text_can_be_read(session: ModuleType) -> None:
+    chain = start(session, code="import os; os.write(1, bytes([226, 150])); print('1 model-steps/s', flush=True)")
+    assert session.wait_for_first_steps([chain], 60)
 
 
 def test_unknown_parts_are_an_error_before_anything_starts(session: ModuleType) -> None:

@@ -1,14 +1,14 @@
-"""Run every command line with every file that it reads replaced: python -m faults.sweep, in the folder `tests`.
+"""Run every command line once for each replacement of each file that it reads.
 
 The campaign draws such cases at random. This module runs all of them: with the file removed or replaced by a folder, a
-pipe, a link or a device (--what kinds), or with other contents (--what contents). With --what flags, it instead runs
-every command with every value of the campaign for every flag, which takes hours of one core.
+pipe, a loop of links, a link that leads nowhere or a device (--what kinds), or with other contents (--what contents).
+With --what flags, it instead runs every command with every value of the campaign for every flag, which takes hours of
+one core. Run it in the folder `tests`: python -m faults.sweep
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ IDLE_SECONDS = 30.0  # without any computing, after which a command counts as ha
 
 @dataclass(frozen=True)
 class ReplacedFile(InputCase):
-    """A command line, and a file that is replaced before.
+    """A command line, and a file that is replaced before the command runs.
 
     Attributes:
         replace: Function that replaces the file.
@@ -69,7 +69,7 @@ def file_cases(template: Path, what: str) -> Iterator[InputCase]:
 
 
 def flag_cases(template: Path) -> Iterator[InputCase]:
-    """Yield all cases in which a flag has another value. Each flag is added to the first line of its command."""
+    """Yield all cases in which a flag has another value. Each is added to the first line that accepts it."""
     for lines in command_lines(template):
         flags: dict[str, tuple[list[str], argparse.Action]] = {}
         for words in lines:
@@ -95,7 +95,6 @@ def main() -> int:
         every = flag_cases(part.template) if options.what == "flags" else file_cases(part.template, options.what)
         for case in list(every)[first::step]:
             outcome = part.run(case)
-            shutil.rmtree(part.folder, ignore_errors=True)
             count += 1
             if outcome.fault:
                 faults += 1

@@ -14,8 +14,8 @@ import pytest
 
 from unbraid.runtime.interrupts import REPEAT_SECONDS, Interrupts
 
-DISCARDED: Any = SimpleNamespace(exc_type=KeyboardInterrupt)
-OTHER: Any = SimpleNamespace(exc_type=ValueError)
+DISCARDED: Any = SimpleNamespace(exc_value=KeyboardInterrupt(), exc_type=KeyboardInterrupt)
+OTHER: Any = SimpleNamespace(exc_value=ValueError(), exc_type=ValueError)
 WORKERS = """
 import ctypes, signal, time
 from joblib import delayed

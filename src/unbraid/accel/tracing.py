@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,16 +26,17 @@ from torch.utils import _pytree as pytree
 Function = TypeVar("Function", bound=Callable[..., Any])
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 
-# Buffers are not used again for other results, because kernels on a second stream may still read them. Kernels are not
-# chosen by timing them, so that results are the same in every process. One thread compiles, because the processes of
-# several threads would survive a process that is killed.
-OPTIONS = {
+# Inductor must not reuse buffers, because kernels on a second stream may still read them. Its cache of compiled graphs
+# must not be used, because it does not know the opaque functions. With more than one thread, Inductor starts worker
+# processes, which keep running if this process is killed.
+REQUIRED_OPTIONS = {
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
-    "reorder_for_peak_memory": False,
-    "deterministic": True,
+    "fx_graph_cache": False,
     "compile_threads": 1,
 }
+# If Inductor has this option, it does not choose kernels by timing them, and results are the same in every process.
+OPTIONS = {"deterministic": True}
 
 
 @dataclass
@@ -42,39 +44,47 @@ class Calls:
     """The calls of opaque functions in a traced computation.
 
     Attributes:
-        functions: For each call, the function of its tensors. It returns a list of tensors.
+        functions: For each call, a function that takes the tensors among its arguments and returns those of its result.
         layouts: For each call, the shape, strides, data type and device of each result.
-        recorded: Whether calls are being recorded.
+        recording: Whether calls are being recorded.
     """
 
     functions: list[Callable[..., list[Tensor]]] = field(default_factory=list)
     layouts: dict[int, list[Layout]] = field(default_factory=dict)
-    recorded: bool = False
+    recording: bool = False
 
 
-_active: list[Calls] = []  # a global variable, because autograd runs backward passes on threads of its own
+class Active(threading.local):
+    """The calls in which the operation `unbraid::call` of this thread looks up its functions, innermost last."""
+
+    def __init__(self) -> None:
+        self.calls: list[Calls] = []
+
+
+_active = Active()
 
 
 @contextmanager
 def _activated(calls: Calls) -> Iterator[None]:
-    """Make these the calls to which the operation `unbraid::call` refers."""
-    _active.append(calls)
+    """Let the operation `unbraid::call` look up its functions in `calls`."""
+    _active.calls.append(calls)
     try:
         yield
     finally:
-        _active.pop()
+        _active.calls.pop()
 
 
 @torch.library.custom_op("unbraid::call", mutates_args=())
 def _call(tensors: list[Tensor], number: int) -> list[Tensor]:
     """Call the opaque function with this number, and record the layouts of its results."""
-    calls = _active[-1]
-    recorded, calls.recorded = calls.recorded, False
+    calls = _active.calls[-1]
+    recording, calls.recording = calls.recording, False
     try:
         results = calls.functions[number](*tensors)
     finally:
-        calls.recorded = recorded
-    calls.layouts[number] = [(t.shape, t.stride(), t.dtype, t.device) for t in results]
+        calls.recording = recording
+    if recording:
+        calls.layouts[number] = [(t.shape, t.stride(), t.dtype, t.device) for t in results]
     return results
 
 
@@ -82,38 +92,38 @@ def _call(tensors: list[Tensor], number: int) -> list[Tensor]:
 def _(tensors: list[Tensor], number: int) -> list[Tensor]:
     return [
         torch.empty_strided(shape, stride, dtype=dtype, device=device)
-        for shape, stride, dtype, device in _active[-1].layouts[number]
+        for shape, stride, dtype, device in _active.calls[-1].layouts[number]
     ]
 
 
 def opaque(function: Function) -> Function:
     """Mark a function that launches kernels. In a traced computation, each of its calls is a single operation.
 
-    The arguments may be nested tuples and lists of tensors and other values, and the result may consist of tensors and
-    None. A result must not share memory with an argument or with another result.
+    The arguments are positional. They may be nested tuples and lists of tensors and other values, and the result may
+    consist of tensors and None. A result must not share memory with an argument or with another result.
     """
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        if not _active or not _active[-1].recorded:
+        if not _active.calls or not _active.calls[-1].recording:
             return function(*arguments)
         values, structure = pytree.tree_flatten(arguments)
         places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
         constants = [None if isinstance(value, Tensor) else value for value in values]
-        shape: list[Any] = []  # the structure of the result, and whether each of its values is a tensor
+        found: list[Any] = []  # the structure of the result, and whether each of its values is a tensor
 
         def call_with_tensors(*tensors: Tensor) -> list[Tensor]:
             merged = list(constants)
             for i, tensor in zip(places, tensors, strict=True):
                 merged[i] = tensor
-            results, layout = pytree.tree_flatten(function(*pytree.tree_unflatten(merged, structure)))
-            shape[:] = [layout, [isinstance(result, Tensor) for result in results]]
+            results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(merged, structure)))
+            found[:] = [spec, [isinstance(result, Tensor) for result in results]]
             return [result for result in results if isinstance(result, Tensor)]
 
-        calls = _active[-1]
+        calls = _active.calls[-1]
         calls.functions.append(call_with_tensors)
         results = iter(torch.ops.unbraid.call([values[i] for i in places], len(calls.functions) - 1))
-        return pytree.tree_unflatten([next(results) if is_tensor else None for is_tensor in shape[1]], shape[0])
+        return pytree.tree_unflatten([next(results) if is_tensor else None for is_tensor in found[1]], found[0])
 
     return cast(Function, call)
 
@@ -122,23 +132,23 @@ class CompiledFunction:
     """A compiled function of tensors that returns a list of tensors.
 
     Args:
-        function: The function. It must compute its results from its arguments and from constants, and must have no
-            other effects, because calls of opaque functions whose results are not needed are left out.
+        function: The function. It must compute its results from its arguments and from constants. It must have no side
+            effects, because operations whose results are not used are removed.
         inputs: Arguments of the shapes, strides and devices that all later calls have.
     """
 
     def __init__(self, function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> None:
         self.calls = Calls()
         with _activated(self.calls), torch.autograd.set_multithreading_enabled(False):
-            self.calls.recorded = True
+            self.calls.recording = True
             try:
                 graph = make_fx(function)(*inputs)
             finally:
-                self.calls.recorded = False
+                self.calls.recording = False
             self.used = _remove_unused_inputs(graph)
             used = [inputs[i] for i in self.used]
             with torch.no_grad(), _without_log():
-                self.compiled = torch._inductor.compile(graph, list(used), options=_known_options())
+                self.compiled = torch._inductor.compile(graph, [*used], options=_options())
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         with _activated(self.calls), torch.no_grad():
@@ -148,19 +158,28 @@ class CompiledFunction:
 @contextmanager
 def _without_log() -> Iterator[None]:
     """Do not print the log and the warnings of the compiler. If it fails, it logs the whole computation."""
-    previous = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    logger = logging.getLogger("torch")
+    disabled, logger.disabled = logger.disabled, True
+    children = [child for name, child in logger.manager.loggerDict.items() if name.startswith("torch._")]
+    levels = {child: child.level for child in children if isinstance(child, logging.Logger)}
+    for child in levels:
+        child.setLevel(logging.CRITICAL + 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(previous)
+        logger.disabled = disabled
+        for child, level in levels.items():
+            child.setLevel(level)
 
 
-def _known_options() -> dict[str, Any]:
-    """Return the options that this version of PyTorch has."""
-    return {name: value for name, value in OPTIONS.items() if hasattr(torch._inductor.config, name)}
+def _options() -> dict[str, Any]:
+    """Return the options of Inductor. Raise an error if this version of PyTorch lacks a required one."""
+    known = {name for name in (*REQUIRED_OPTIONS, *OPTIONS) if hasattr(torch._inductor.config, name)}
+    if missing := [name for name in REQUIRED_OPTIONS if name not in known]:
+        raise RuntimeError(f"Inductor of PyTorch {torch.__version__} has no option {missing[0]}.")
+    return {**REQUIRED_OPTIONS, **{name: value for name, value in OPTIONS.items() if name in known}}
 
 
 def _remove_unused_inputs(graph: torch.fx.GraphModule) -> list[int]:

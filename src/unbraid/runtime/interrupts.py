@@ -1,7 +1,7 @@
 """Interrupts (Ctrl-C) that end a command even if a library catches them.
 
 Python raises KeyboardInterrupt in whatever function the main thread runs. This may be a function that a compiled
-library has called. Such a library may raise an error of its own in place of the interrupt, so that it looks like a
+library has called. Such a library may replace the interrupt by an error of its own, for example one that reports a
 damaged file. It may also be unable to raise anything. Python then prints the traceback of the interrupt and continues.
 """
 
@@ -41,8 +41,8 @@ class Interrupts:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self.installed, self.previous_hook = True, sys.unraisablehook
-            sys.unraisablehook = self.handle_unraisable
             signal.signal(signal.SIGINT, self.handle_signal)
+            sys.unraisablehook = self.handle_unraisable
 
     def __enter__(self) -> Interrupts:
         self.install()
@@ -51,14 +51,14 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         if self.installed:
             self.installed = False
+            sys.unraisablehook = self.previous_hook
             with self.sending:  # after this, no interrupt is sent again
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            sys.unraisablehook = self.previous_hook
 
     def handle_signal(self, number: int, frame: FrameType | None) -> None:
         """Remember the interrupt and raise KeyboardInterrupt.
 
-        At the end of the ``with`` block the interrupt is not raised, so that the previous handler is always restored.
+        Inside `__exit__` it is not raised, so that the handler and the hook are always restored.
         """
         self.received = True
         if _is_inside(frame, Interrupts.handle_unraisable):  # Python would print an exception that is raised there
@@ -67,8 +67,8 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def handle_unraisable(self, unraisable: Any) -> None:
-        """Send an interrupt that could not be raised again. Leave all other exceptions to the previous hook."""
-        if self.received and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        """If an interrupt could not be raised, send it again. Leave all other exceptions to the previous hook."""
+        if self.received and isinstance(unraisable.exc_value, KeyboardInterrupt):
             self.repeat()
         else:
             self.previous_hook(unraisable)

@@ -1,7 +1,7 @@
 """The exceptions that decoders raise for damaged files, and their reasons in words for users.
 
 All readers of archives, arrays, pictures and tables use the same exceptions, because a damaged file can lead to any of
-them. For example, zipfile raises a NotImplementedError if a damaged flag says that a member is encrypted.
+them. For example, zipfile raises a NotImplementedError if a damaged flag says that a member has strong encryption.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ READ_ERRORS = (
 """Exceptions that the decoders of Python, numpy, Pillow and h5py raise for damaged files."""
 
 INTERNAL_ERRORS = (LookupError, OverflowError, RecursionError, TypeError, struct.error, tokenize.TokenError)
-"""Exceptions among these whose messages are written for programmers."""
+"""Exceptions in READ_ERRORS whose messages are written for programmers."""
 
 INTERNAL_WORDS = re.compile(r"cannot reshape|values to unpack|malformed node")
-"""Parts of other messages that are written for programmers."""
+"""Parts of messages of the other exceptions in READ_ERRORS that are written for programmers."""
 
 
 def read_reason(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 
@@ -52,6 +53,7 @@ def max_runs_in_memory(spec: RunSpec, data: FactorData, builder: PairBuilder, wa
     if wanted <= PROBE_RUNS:
         return wanted
     device = data.device
+    gc.collect()  # because compiled steps of earlier stacks have their data in reference cycles
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

@@ -9,8 +9,8 @@ the latents z, `out` receives the gradients with respect to the parameters, and 
 pixels, which give the gradient of a bias. Images between layers are plain or blocked (see
 `unbraid.accel.kernels.blocked`).
 
-The forward pass and the backward pass of each network are opaque functions (see `unbraid.accel.tracing`). What depends
-on the other uses of a network in a step is decided outside of them.
+The forward pass and the backward pass of each network are opaque functions (see `unbraid.accel.tracing`). Their callers
+decide whether to postpone a join or weight gradients, because this depends on how often a network is used in the step.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from unbraid.training.fused.streams import (
     postponed_products,
     postpones_products,
 )
+
+block_images = opaque(to_blocked)
 
 
 def convolve(copy: Tensor, layer: Layer, x: Tensor) -> Tensor:
@@ -265,7 +267,7 @@ class Decode(Function):
         (g,), last = gradients, ctx.plan.convs[-1]
         sums = dense.pad_columns(g.sum((3, 4)), last.C)[:, :, None]
         ones = torch.ones(g.shape[:2], device=g.device)
-        slopes = opaque(to_blocked)(g, last.C, copy.dtype)
+        slopes = block_images(g, last.C, copy.dtype)
         postponed = join_is_postponed(ctx.plan, len(copy))
         out, gz = decoder_backward(copy, z, values, images, slopes, sums, ones, ctx.plan, postponed)
         return out, None, gz, None

@@ -39,13 +39,12 @@ class Postponed:
     """The work that a training step postpones to its end.
 
     Args:
-        networks: Networks whose weight gradients are left to the optimiser, which computes each of them as the product
-            of two matrices, its factors (see `Product`). Networks that are used more than
-            once in the step are exceptions.
+        networks: Networks whose weight gradients the optimiser computes from their factors (see `Product`), if they are
+            used once in the step.
 
     Attributes:
-        arguments: Arguments of the functions that were run on the second stream since its last join. They are kept
-            alive, because the GPU may still read them.
+        arguments: Arguments of the functions on the second stream whose join was postponed. They are kept alive,
+            because the GPU may still read them.
         uses: For each network, the number of its uses in the step that give a gradient to its parameters.
         products: For each network whose weight gradients the optimiser computes, its layers with the two factors of
             their weight gradients.
@@ -82,7 +81,7 @@ def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -
         yield postponed
     finally:
         _current.pop()
-        if any(postponed.arguments):
+        if postponed.arguments:
             torch.cuda.current_stream(device).wait_stream(_side_stream(device))
 
 
@@ -105,7 +104,7 @@ def all_postponed_products() -> dict[Hashable, list[Product]]:
 
 
 def join_is_postponed(network: Hashable, runs: int) -> bool:
-    """Return whether `postponed_joins` applies to a network and a number of runs.
+    """Return whether the join after the backward pass of a network is postponed.
 
     Call this in a backward pass, when all uses of the network in the step have been counted.
     """
