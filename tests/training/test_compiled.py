@@ -39,15 +39,12 @@ def stack_pair(method: Method) -> tuple[Stack, Stack]:
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize(
-    "method", [BetaVAE(beta=2.0), BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL()], ids=lambda m: type(m).__name__
-)
+@pytest.mark.parametrize("method", [BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL()], ids=lambda m: type(m).__name__)
 def test_a_compiled_step_equals_the_step(method: Method) -> None:
     """This includes the critic of FactorVAE, whose weight gradients are computed by the optimiser."""
     compiled, other = stack_pair(method)
-    for _ in range(2):
-        compiled.advance()
-        other.advance()
+    compiled.advance()
+    other.advance()
     assert compiled.compiled is not None
     assert compiled.terms == other.terms
     torch.testing.assert_close(compiled.last, other.last, rtol=0, atol=0)
@@ -63,8 +60,6 @@ def test_a_step_that_cannot_be_compiled_is_taken_without(monkeypatch: pytest.Mon
     compiled, other = stack_pair(BetaVAE())
     with pytest.warns(RuntimeWarning, match="cannot be compiled.*TypeError: this cannot be compiled$"):
         compiled.advance()
-    compiled.advance()
-    other.advance()
     other.advance()
     torch.testing.assert_close(compiled.rows, other.rows, rtol=0, atol=0)
 
