@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor
 from torch import Tensor
 from torch.autograd import Function
 
@@ -111,3 +114,9 @@ def test_a_failure_leaves_no_trace() -> None:
         CompiledFunction(fail, [torch.ones(2)])
     assert tracing._active.calls == []
     test_an_opaque_function_is_an_ordinary_function_outside_of_a_traced_one()
+
+
+def test_the_compiler_is_not_imported_before_it_is_used() -> None:
+    """Its import takes a second, which every command would wait for."""
+    code = "import sys, unbraid.training.train; sys.exit('torch._inductor' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

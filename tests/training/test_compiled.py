@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor
 from torch import Tensor
 
 from unbraid import noise

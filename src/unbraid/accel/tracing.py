@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import torch
-import torch._inductor
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -74,9 +72,8 @@ def _activated(calls: Calls) -> Iterator[None]:
         _active.calls.pop()
 
 
-@torch.library.custom_op("unbraid::call", mutates_args=())
 def _call(tensors: list[Tensor], number: int) -> list[Tensor]:
-    """Call the opaque function with this number, and record the layouts of its results."""
+    """Call the opaque function with this number. While calls are recorded, record the layouts of its results."""
     calls = _active.calls[-1]
     recording, calls.recording = calls.recording, False
     try:
@@ -88,12 +85,19 @@ def _call(tensors: list[Tensor], number: int) -> list[Tensor]:
     return results
 
 
-@_call.register_fake
-def _(tensors: list[Tensor], number: int) -> list[Tensor]:
+def _empty_results(tensors: list[Tensor], number: int) -> list[Tensor]:
+    """Return tensors with the layouts of the results of `_call`. The compiler calls this instead of `_call`."""
     return [
         torch.empty_strided(shape, stride, dtype=dtype, device=device)
         for shape, stride, dtype, device in _active.calls[-1].layouts[number]
     ]
+
+
+@functools.cache
+def _register_call() -> None:
+    """Register the operation `unbraid::call`. This is done at the first use, because the import takes a second."""
+    operation = torch.library.custom_op("unbraid::call", _call, mutates_args=())
+    operation.register_fake(_empty_results)
 
 
 def opaque(function: Function) -> Function:
@@ -138,6 +142,10 @@ class CompiledFunction:
     """
 
     def __init__(self, function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> None:
+        import torch._inductor
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        _register_call()
         self.calls = Calls()
         with _activated(self.calls), torch.autograd.set_multithreading_enabled(False):
             self.calls.recording = True
@@ -176,6 +184,8 @@ def _without_log() -> Iterator[None]:
 
 def _options() -> dict[str, Any]:
     """Return the options of Inductor. Raise an error if this version of PyTorch lacks a required one."""
+    import torch._inductor.config
+
     known = {name for name in (*REQUIRED_OPTIONS, *OPTIONS) if hasattr(torch._inductor.config, name)}
     if missing := [name for name in REQUIRED_OPTIONS if name not in known]:
         raise RuntimeError(f"Inductor of PyTorch {torch.__version__} has no option {missing[0]}.")
