@@ -15,6 +15,7 @@ from faults.commands import LINES, check_coverage, command_flags, flag_words
 from faults.damage import CONTENTS, KINDS
 from faults.jobs import Job
 from faults.judging import disguised_words, find_changes, find_lost_scores, fingerprint, score_lines
+from faults.values import FEW, NUMBERS, PATHS, TEXTS
 
 QUICK = ("input", "readers", "kills", "pairs", "disk", "hostile", "requests")
 
@@ -78,16 +79,27 @@ def test_the_sweep_replaces_every_file_of_a_command_in_every_way(tmp_path: Path)
     (tmp_path / "runs" / "a").mkdir(parents=True)
     for name in ("runs/a/run.json", "study.toml", "model.pt"):
         (tmp_path / name).write_text("{}")
-    found = list(sweep.cases(tmp_path, "kinds"))
+    found = list(sweep.file_cases(tmp_path, "kinds"))
     study = {(case.damaged, case.label) for case in found if case.line[:2] == ("study", "study.toml")}
     assert study == {("study.toml", kind) for kind in KINDS}
     assert {case.damaged for case in found} == {"runs/a/run.json", "study.toml", "model.pt"}
     pipe = next(case for case in found if (case.damaged, case.label) == ("model.pt", "pipe"))
     pipe.damage(tmp_path)
     assert (tmp_path / "model.pt").is_fifo()
-    other = next(case for case in sweep.cases(tmp_path, "contents") if case.damaged == "study.toml")
+    other = next(case for case in sweep.file_cases(tmp_path, "contents") if case.damaged == "study.toml")
     other.damage(tmp_path)
     assert (tmp_path / "study.toml").read_bytes() == CONTENTS[0]
+
+
+def test_the_sweep_tries_every_value_for_every_flag(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "run.json").write_text("{}")
+    lines = [case.line for case in sweep.flag_cases(tmp_path)]
+    trained = [line for line in lines if line[0] == "train"]
+    batches = {line[-1].removeprefix("--batch=") for line in trained if line[-1].startswith("--batch=")}
+    assert batches == {*NUMBERS, *TEXTS, *PATHS}
+    steps = {line[-1].removeprefix("--steps=") for line in trained if line[-1].startswith("--steps=")}
+    assert steps == set(FEW)
 
 
 def test_a_failing_command_may_add_scores_but_not_lose_or_change_them(tmp_path: Path) -> None:

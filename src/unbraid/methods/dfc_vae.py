@@ -78,7 +78,7 @@ class DFCVAE(Method):
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     features: Hyper = setting(1.0, "weight of the reconstruction error in features", low=0, swept=False)
     pixels: Hyper = setting(0.0, "weight of the reconstruction error in pixels", low=0, swept=False)
-    feature_seed: int = setting(0, "seed of the weights of the fixed network", low=0, high=2**63 - 1)
+    feature_seed: int = setting(0, "seed of the weights of the fixed network", low=0)
 
     def compute_features(self, x: Float[Tensor, "b ..."]) -> list[Tensor]:
         """Return the outputs of the layers of the fixed network, one tensor (b, ...) per layer."""

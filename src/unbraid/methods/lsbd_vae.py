@@ -88,7 +88,7 @@ class LSBDVAE(Method):
     beta: Hyper = setting(1.0, "weight of the KL term", low=0, swept=False)
     gamma: Hyper = setting(100.0, "weight of the distance from the rotated average", low=0, swept=True)
     labels: int = setting(256, "number of labelled pairs; 0 for training without labels", low=0)
-    label_seed: int = setting(0, "seed that chooses the labelled pairs", low=0, high=2**63 - 1)
+    label_seed: int = setting(0, "seed that chooses the labelled pairs", low=0)
     walk_steps: int = setting(10, "number L of steps of the random walk that samples the posterior of a circle", low=1)
     log_t_min: float = setting(-10.0, "lower bound of the logarithm of the diffusion time t")
     log_t_max: float = setting(-5.0, "upper bound of the logarithm of the diffusion time t")

@@ -108,7 +108,7 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
     high = min(high, largest) if kind is int and high == math.inf else high
     if not (low <= value <= high and abs(value) <= sys.float_info.max):
-        bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:.10g}"
         raise UserError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
     return int(value) if kind is int else float(value)
 

@@ -111,7 +111,7 @@ class SemiVAE(Method):
     form: Literal["xent", "l2", "cov"] = setting(
         "xent", "form of the supervised term: cross-entropy, squared error, or covariances with other factors (cov)"
     )
-    label_seed: int = setting(0, "seed that chooses the labelled examples", low=0, high=2**63 - 1)
+    label_seed: int = setting(0, "seed that chooses the labelled examples", low=0)
     bins: int = setting(
         0, "coarse labels: maximum number of values of each factor; 0: all values", low=0, optional=True
     )
