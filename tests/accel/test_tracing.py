@@ -55,7 +55,7 @@ def value_and_gradient(x: Tensor, weight: Tensor, unused: Tensor) -> list[Tensor
 
 
 def inputs(seed: int) -> list[Tensor]:
-    """Three random tensors, of which the second is not contiguous."""
+    """Three random tensors. Tests pass every second row of the second one, which is not contiguous."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.rand(size, generator=generator) for size in ((4, 3), (8, 3), (2,))]
 

@@ -5,6 +5,7 @@ Without a GPU, the recorded operations run one by one, and kernels run in the in
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from unbraid.training.stack import MIN_COMPILED_STEPS, Stack, first_difference
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 from support.fused_stacks import SmallFactorVAE, make_stack, tiny_net
+from support.guarded import DEVICE
 from unbraid.accel.kernels import noise as noise_kernels
 
 pytestmark = pytest.mark.usefixtures("large_tiles")
@@ -96,7 +98,11 @@ def test_first_difference_compares_every_run() -> None:
     assert first_difference([terms, 2 * rows], [terms, rows * nan]) != ""
 
 
-def test_stacks_on_a_cpu_are_not_compiled() -> None:
-    data_on_cpu = make_stack(tiny_net, True, [BetaVAE()])
-    assert not data_on_cpu.compile_at_next_step
-    assert data_on_cpu.specs[0].steps < MIN_COMPILED_STEPS
+def test_stacks_on_a_cpu_are_compiled_on_request_only() -> None:
+    short = make_stack(tiny_net, True, [BetaVAE()])
+    specs = [dataclasses.replace(spec, steps=MIN_COMPILED_STEPS) for spec in short.specs]
+    requested = {
+        compiled: Stack(specs, short.data, tiny_net, vmapped=True, fused=True, compiled=compiled).compile_at_next_step
+        for compiled in (None, False, True)
+    }
+    assert requested == {None: DEVICE != "cpu", False: False, True: True}

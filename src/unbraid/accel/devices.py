@@ -1,6 +1,9 @@
-"""Checking that a device exists."""
+"""Checking that a device exists, and computing with one CPU thread."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from unbraid.errors import UserError, warn_user
 
@@ -27,3 +30,16 @@ def check_device(device: str) -> None:
         )
         return
     raise UserError(f"The device must be cpu, or cuda or mps if PyTorch finds such a GPU. Got {device!r} instead.")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run PyTorch operations on one CPU thread. For short operations, waiting for other threads takes longer."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

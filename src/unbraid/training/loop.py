@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unbraid.accel.allocator import freed_memory_kept
+from unbraid.accel.devices import one_thread
 from unbraid.data.dataset import FactorData
 from unbraid.methods.method import Method
 from unbraid.nets.vae import PairBuilder
@@ -118,22 +119,13 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
     return [run for active in stacks for run in finish_stack(active, data, builder)]
 
 
-@contextmanager
-def operation_threads(group: StackGroup, data: FactorData) -> Iterator[None]:
-    """Compute a single run on small images with one CPU thread.
+def operation_threads(group: StackGroup, data: FactorData) -> AbstractContextManager[None]:
+    """Return a context in which a single run on small images is computed with one CPU thread.
 
     Dividing its operations among several threads takes longer than it saves (benchmarks/bench_train.py).
     """
     small = data.device.type == "cpu" and len(data.shape) == 3 and max(data.shape[1:]) <= MAX_SIDE_FOR_ONE_THREAD
-    if not small or [len(stack) for stack in group.stacks] != [1]:
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return one_thread() if small and [len(stack) for stack in group.stacks] == [1] else nullcontext()
 
 
 def record_stack(runs: list[RunInTraining]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from unbraid.accel.devices import one_thread
 from unbraid.data.dataset import Progress
 
 # FROM_COLUMN[t] is the signed 64-bit integer whose bits t to 63 are set, for t from 0 to 64. A table is used because a
@@ -92,25 +92,11 @@ def render(scene: Scene, device: torch.device, progress: Progress | None = None)
     table = torch.empty(groups, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
     x, y = scene.x.to(device), scene.y.to(device)
     for group, polygons in enumerate(scene.polygons(device)):
-        with _use_one_thread():
+        with one_thread():
             table[group] = fill_polygons(polygons, x, y, scene.pixels).reshape(images, -1)
         if progress:
             progress((group + 1) / groups)
     return table.flatten(0, 1)
-
-
-@contextmanager
-def _use_one_thread() -> Iterator[None]:
-    """Run PyTorch operations on one core.
-
-    The operations are short. On a busy machine, waiting for a second core takes ten times as long as the work itself.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor:
