@@ -5,8 +5,8 @@ some parts one after another. Chains share the GPU through NVIDIA's MPS if it is
 
 Usage:
     python evidence/session.py start --chain PART [PART ...] [--chain PART ...]
-        start one process per chain; wait until each has trained its first steps; if one fails or takes longer than four
-        minutes, end all of them
+        start one process per chain, beside those that already run; wait until each has trained its first steps; end
+        those that take longer than four minutes; the exit status is 1 if a chain has failed or was ended
     python evidence/session.py wait SECONDS [--copy FOLDER]
         wait until the time has passed, a chain has failed or all have finished; then print the state of the chains and
         copy the table of results to FOLDER; the exit status is 1 if a chain has failed
@@ -64,6 +64,11 @@ class Chain:
             return int(Path(f"{self.log}.status").read_text())
         return None if exists else -1
 
+    @property
+    def trains(self) -> bool:
+        """Whether the process has finished without an error or has trained its first steps."""
+        return self.status == 0 or "model-steps/s" in self.output()
+
     def output(self) -> str:
         """The output so far."""
         return Path(self.log).read_text(errors="replace")
@@ -115,7 +120,7 @@ def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_S
     while time.monotonic() < end:
         if any(chain.status not in (None, 0) for chain in chains):
             return False
-        if all(chain.status == 0 or "model-steps/s" in chain.output() for chain in chains):
+        if all(chain.trains for chain in chains):
             return True
         time.sleep(POLL_SECONDS)
     return False
@@ -169,26 +174,24 @@ def run(names: Sequence[str]) -> int:
 
 
 def start(chains: Sequence[Sequence[str]]) -> int:
-    """Start chains, and return 0 when all of them train, or 1 after stopping all of them."""
+    """Start chains. Return 0 when all of them train, or 1 after ending those that do not."""
     from parts import find_part, read_plan
 
     plan = read_plan()
     for name in (name for parts in chains for name in parts):
         find_part(name, plan)  # an unknown name is an error before anything is started
-    if any(chain.status is None for chain in read_chains()):
-        sys.exit("session: the chains of an earlier start are still running. End them: python evidence/session.py stop")
-    if len(chains) > 1:
-        share_gpu()
-    started: list[Chain] = []
-    for i, parts in enumerate(chains):
-        started.append(start_chain(parts, i))
-        write_chains(started)
+    share_gpu()
+    earlier, started = read_chains(), list[Chain]()
+    for parts in chains:
+        started.append(start_chain(parts, len(earlier) + len(started)))
+        write_chains([*earlier, *started])
     running = wait_for_first_steps(started)
     for chain in started:
         print(chain.describe(), flush=True)
-    if not running:
-        stop(started)
-        print("session: not all chains have begun to train, so all of them were ended.", flush=True)
+    silent = [] if running else [chain for chain in started if not chain.trains]
+    stop(silent)
+    for chain in silent:
+        print(f"session: {' '.join(chain.parts)} has not begun to train, so it was ended.", flush=True)
     return int(not running)
 
 

@@ -113,18 +113,27 @@ def test_a_part_that_fails_does_not_end_its_chain(
     assert session.run(["good"]) == 0
 
 
-def test_chains_that_still_run_must_be_stopped_before_others_start(
-    session: ModuleType, monkeypatch: pytest.MonkeyPatch
+def test_chains_start_beside_others_and_only_silent_ones_are_ended(
+    session: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import parts
 
     monkeypatch.setattr(parts, "find_part", lambda name, plan: name)
-    chain = start(session, seconds=60)
-    session.write_chains([chain])
-    assert session.read_chains() == [chain]
-    with pytest.raises(SystemExit, match="still running"):
-        session.start([["a"]])
-    session.stop([chain])
+    monkeypatch.setattr(session, "share_gpu", lambda: None)
+    earlier = start(session, seconds=60)
+    session.write_chains([earlier])
+    codes = iter(["import time; time.sleep(60)", TRAINS.format(seconds=60, status=0)])
+    begin = session.start_chain
+    monkeypatch.setattr(session, "start_chain", lambda parts, i: begin(parts, i, [sys.executable, "-c", next(codes)]))
+    monkeypatch.setattr(session.wait_for_first_steps, "__defaults__", (2.0,))
+    assert session.start([["silent"], ["good"]]) == 1
+    chains = session.read_chains()
+    assert chains[0] == earlier
+    assert [chain.parts for chain in chains[1:]] == [("silent",), ("good",)]
+    assert not session.wait(chains[1:2], 60)
+    assert [chain.status for chain in chains] == [None, -1, None]
+    assert "silent has not begun to train, so it was ended." in capsys.readouterr().out
+    session.stop(chains)
 
 
 def test_output_that_is_not_text_can_be_read(session: ModuleType) -> None:

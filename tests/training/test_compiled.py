@@ -15,6 +15,9 @@ from torch import Tensor
 
 from unbraid import noise
 from unbraid.methods import PCL, BetaTCVAE, BetaVAE, Method, SlowVAE
+from unbraid.methods.method import Batch, Loss
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
 from unbraid.training import stack
 from unbraid.training.stack import MIN_COMPILED_STEPS, Stack, first_difference
 
@@ -81,6 +84,25 @@ class Wrong:
 def test_a_compiled_step_with_another_result_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "CompiledFunction", Wrong)
     compiled, _ = stack_pair(BetaVAE())
+    with pytest.warns(RuntimeWarning, match="changes its result"):
+        compiled.advance()
+    assert compiled.compiled is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Unrecorded(BetaVAE):
+    """A beta-VAE whose loss grows with the step by an operation that cannot be recorded."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        loss, terms = super().objective(net, batch, noise, step)
+        grown = torch.from_numpy(1 + step.reshape(1).cpu().numpy())[0]
+        return loss * grown.to(loss.device), terms
+
+
+def test_a_compiled_step_must_have_the_same_result_at_another_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the value of an operation that is not recorded would stay that of the first step."""
+    monkeypatch.setattr(torch._inductor, "compile", lambda graph, inputs, options: graph)
+    compiled, _ = stack_pair(Unrecorded())
     with pytest.warns(RuntimeWarning, match="changes its result"):
         compiled.advance()
     assert compiled.compiled is None

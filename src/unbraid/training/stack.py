@@ -172,6 +172,8 @@ class Stack:
         self._allocate(nets, rows, looped)
         if compiled is None:
             compiled = self.kernels and device.type == "cuda" and specs[0].steps >= MIN_COMPILED_STEPS
+            # Penalties on the decoder amplify rounding, so that results could not be compared with those of the others.
+            compiled = compiled and not specs[0].float32_networks
         # The compiled function, or None if it is not used. It is compiled at the first step.
         self.compiled: CompiledFunction | None = None
         self.compile_at_next_step = compiled and bool(self.storage.copied) and not self.buffers
@@ -258,7 +260,7 @@ class Stack:
             return *self._differentiate_looped(step), {}
         tensors, structure = tree_flatten(self._tensors(step))
         if self.compile_at_next_step:
-            self._compile(tensors, structure, networks)
+            self._compile(step, networks)
         function = self.compiled or functools.partial(self._gradients, structure)
         with self._contexts(networks):
             values, *found = function(*tensors)
@@ -296,15 +298,20 @@ class Stack:
         self.product_layers = {network: [p.layer for p in found] for network, found in products.items()}
         return [values, *gradients, *(factor for found in products.values() for p in found for factor in (p.x, p.g))]
 
-    def _compile(self, tensors: list[Tensor], structure: Any, networks: Collection[Hashable]) -> None:
-        """Compile `_gradients`. If that fails, or if the result differs, warn and train without compiling."""
+    def _compile(self, step: Tensor, networks: Collection[Hashable]) -> None:
+        """Compile `_gradients`. If that fails, or if the result differs, warn and train without compiling.
+
+        Results are compared at the next step, because a value that is not recorded stays that of the compiled step.
+        """
         self.compile_at_next_step = False
+        tensors, structure = tree_flatten(self._tensors(step))
+        others, _ = tree_flatten(self._tensors(step + 1))
         function = functools.partial(self._gradients, structure)
         try:
             with self._contexts(networks):
                 compiled = CompiledFunction(function, tensors)
             with self._contexts(networks):
-                found = compiled(*tensors)
+                found = compiled(*others)
         except Exception as error:  # the compiler raises many kinds of errors
             reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             warn_user(
@@ -312,7 +319,7 @@ class Stack:
             )
             return
         with self._contexts(networks):
-            expected = function(*tensors)
+            expected = function(*others)
         if difference := first_difference(found, expected):
             warn_user(
                 f"Compiling this step changes its result. The difference is {difference}. Training continues without "
