@@ -110,8 +110,10 @@ def test_invalid_rotations_are_rejected(rotations: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("eps", 0.0), ("eps", 1.5), ("steps", 0), ("capacity", float("nan")), ("learning_rate", -1.0)]
-)
+    ("key", "value"),
+    [("eps", 0.0), ("eps", 1.5), ("steps", 0), ("capacity", float("nan")), ("learning_rate", -1.0), ("rounds", 2**31),
+     ("batch", 1)],
+)  # fmt: skip
 def test_invalid_settings_are_rejected(key: str, value: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"The setting '{key}' of a manipulation"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, key: value})

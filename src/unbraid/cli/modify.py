@@ -74,7 +74,7 @@ def add_arguments(parser: Parser) -> None:
 
 def add_recipe(parser: Parser) -> None:
     """Add the flags that say how the manipulation network is trained against the decoders."""
-    from unbraid.manipulation.recipes import CHOICES, RECIPES
+    from unbraid.manipulation.recipes import CHOICES, MAX_ROUNDS, RECIPES
 
     def values(name: str) -> str:
         return f"[{', '.join(str(recipe[name]) for recipe in RECIPES.values())}]"
@@ -86,7 +86,7 @@ def add_recipe(parser: Parser) -> None:
     pace = "learning rate of the manipulation network, divided by that of the decoders"
     add("--pace", type=finite_number(low=0), help=f"{pace} {values('pace')}")
     rounds = "number of batches for the decoders per batch for the manipulation network"
-    add("--rounds", type=whole_number(1), help=f"{rounds} {values('rounds')}")
+    add("--rounds", type=whole_number(1, MAX_ROUNDS), help=f"{rounds} {values('rounds')}")
     warm = "fraction of the steps, at the beginning, in which only the decoders are trained"
     add("--warm", type=finite_number(low=0), help=f"{warm} {values('warm')}")
     objective = (

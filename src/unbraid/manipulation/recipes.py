@@ -29,6 +29,9 @@ normalisation and no initial direction, so the recipe "paper" has none of them.
 CHOICES = {"objective": ("log_ratio", "difference"), "scalar": ("diagonal", "random")}
 """The settings of a recipe whose values are names, and the names that are allowed."""
 
+MAX_ROUNDS = 1000
+"""The largest number of batches on which the pairs are trained in each step."""
+
 
 def fill_recipe(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a recipe. Given values that are not None replace those of the recipe.

@@ -18,7 +18,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import ChangedImages
 from unbraid.data.manipulation_files import plain_name
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.manipulation.recipes import CHOICES
+from unbraid.manipulation.recipes import CHOICES, MAX_ROUNDS
 from unbraid.noise import Noise
 
 Planes: TypeAlias = tuple[tuple[str, str], ...]
@@ -75,14 +75,20 @@ class ManipulationSettings:
     scalar: str = "diagonal"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "samples", "rounds"):
+        for name in ("steps", "batch", "samples"):
             _check_positive(name, getattr(self, name))
+        _check_positive("rounds", self.rounds, MAX_ROUNDS)
         for name in ("eps", "capacity", "learning_rate", "pace"):
             _check_positive(name, getattr(self, name), math.inf if name != "eps" else 1.0)
         if self.likelihood not in ERROR_LIKELIHOODS:
             raise UserError(unknown_name_message("likelihood of a manipulation", self.likelihood, ERROR_LIKELIHOODS))
         if not 0 <= self.warm < 1:
             raise UserError(f"The setting 'warm' of a manipulation must be >= 0 and < 1. Got {self.warm} instead.")
+        if self.normalise and self.batch == 1:
+            raise UserError(
+                "The setting 'batch' of a manipulation must be >= 2, because the manipulation is normalised over the "
+                "batch. Got 1 instead. Use a larger batch or do not normalise."
+            )
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UserError(unknown_name_message(f"{name} of a manipulation", getattr(self, name), choices))
