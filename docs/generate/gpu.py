@@ -10,7 +10,7 @@ from generate.markdown import replace_block, result, table
 from generate.roofline import roofline_text
 
 PAGE = ROOT / "docs" / "guides" / "gpu.md"
-NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "FactorVAE score",
+NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score",
          "modularity": "modularity", "unsupervised": "total correlation"}  # fmt: skip
 
 
@@ -23,6 +23,7 @@ def gpu_pages() -> dict[Path, str]:
         "concurrent_stacks": concurrent_stacks_table,
         "own_network": own_network_table,
         "precision": precision_table,
+        "compiled": compiled_table,
         "roofline": roofline_text,
     }
     for name, make in tables.items():
@@ -141,7 +142,7 @@ def precision_table() -> str:
     body = [
         [title, *(f"{row[p]:.3g} +- {row[p + ' sd']:.2g}" for p in ("fp32", "bf16")), f"{row['p']:.2f}",
          f"{row['p of distributions']:.2f}"]
-        for name, title in NAMES.items() if (row := scores[name])
+        for name, title in NAMES.items() if (row := scores.get(name))
     ]  # fmt: skip
     return "\n\n".join([
         f"The next table compares fp32 with bf16. {settings['seeds']} seeds of `{settings['method']}` were trained on "
@@ -151,4 +152,22 @@ def precision_table() -> str:
         "permutation test of the means, and of the Kolmogorov-Smirnov test of the distributions. Metrics use "
         "[reference draws](scores_results.md#which-draws-the-tables-of-this-documentation-use).",
         table(["", "fp32", "bf16", "p, means", "p, distributions"], body),
+    ])  # fmt: skip
+
+
+def compiled_table() -> str:
+    """Return losses and scores of the same seeds without and with compiled steps."""
+    bench = result("bench_compiled")
+    kinds = ("not compiled", "compiled")
+    body = [
+        [f"`{method}`", title, *(f"{row[k]:.3g} +- {row[k + ' sd']:.2g}" for k in kinds), f"{row['p']:.2f}",
+         f"{row['p of distributions']:.2f}"]
+        for method, found in bench["methods"].items()
+        for name, title in NAMES.items() if (row := found["scores"].get(name))
+    ]  # fmt: skip
+    return "\n\n".join([
+        f"{bench['seeds']} seeds were trained on {bench['data']} for {bench['steps']:,} steps without and with compiled "
+        f"steps, on one {bench['machine']['devices'][0]} (`benchmarks/bench_compiled.py`). The columns are those of the "
+        "table above.",
+        table(["method", "", *kinds, "p, means", "p, distributions"], body),
     ])  # fmt: skip
