@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
 from unbraid.accel.capture import supports_kernels
+from unbraid.accel.devices import one_thread
 from unbraid.data.dataset import FactorData, Progress
 from unbraid.data.rendered.raycast import (
     FLOOR,
@@ -129,13 +130,14 @@ def camera_angles() -> Float[Tensor, " b"]:
     return torch.linspace(-30, 30, SIZES[5]) * (math.pi / 180)
 
 
+@one_thread()
 def layer_table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
     """Render the layers of all views, as integers. One level of brightness is `UNITS_PER_LEVEL` units.
 
     A view is a combination of scale, shape and orientation. For a coloured surface, the stored number is the brightness
     for a colour value of one fifth, and is multiplied by the colour in fifths (see `hue_colours`). The table is always
     computed on the CPU, because the results of other devices could differ. It is computed one view at a time, because
-    the data of one view fit into the processor cache.
+    the data of one view fit into the processor cache, and with one thread, because its operations are short.
     """
     unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS
