@@ -9,7 +9,8 @@ Usage:
         those that take longer than four minutes; the exit status is 1 if a chain has failed or was ended
     python evidence/session.py wait SECONDS [--copy FOLDER]
         wait until the time has passed, a chain has failed or all have finished; then print the state of the chains and
-        copy the table of results to FOLDER; the exit status is 1 if a chain has failed
+        copy the table of results to FOLDER, with an archive of the models that make_zoo.py chooses from the runs of
+        this machine; the exit status is 1 if a chain has failed
     python evidence/session.py stop
         end all chains
 """
@@ -32,6 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "session"
+RUNS = Path(__file__).parent / "runs"
 RESULTS = Path(__file__).parent / "results.csv"
 FIRST_STEPS_SECONDS = 240.0  # maximum time until a chain has trained its first steps; kernels are compiled before
 POLL_SECONDS = 1.0
@@ -195,6 +197,26 @@ def start(chains: Sequence[Sequence[str]]) -> int:
     return int(not running)
 
 
+def copy_results(folder: Path) -> None:
+    """Copy the table of results to a folder, and pack the models that `make_zoo` chooses from all finished runs."""
+    from make_zoo import choose, search_runs, write_models, write_tar
+    from unbraid.errors import UserError
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if RESULTS.exists():
+        shutil.copy(RESULTS, folder)
+    try:
+        chosen = choose(search_runs(RUNS))
+    except UserError as error:  # nothing is finished yet
+        print(f"session: no models. {error}", flush=True)
+        return
+    models = FOLDER / "models"
+    shutil.rmtree(models, ignore_errors=True)  # other runs may be chosen now
+    for line in write_models(chosen, models):
+        print(line, flush=True)
+    write_tar(models, folder / "models.tar.gz")
+
+
 def main() -> int:
     """Parse the command line, and start, wait for or stop chains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,9 +241,8 @@ def main() -> int:
     good = wait(chains, options.seconds)
     for chain in chains:
         print(chain.describe(), flush=True)
-    if options.copy is not None and RESULTS.exists():
-        options.copy.mkdir(parents=True, exist_ok=True)
-        shutil.copy(RESULTS, options.copy)
+    if options.copy is not None:
+        copy_results(options.copy)
     return int(not good)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+import unbraid as ub
 
 SCRIPT = Path(__file__).parents[2] / "evidence" / "session.py"
 TRAINS = "print('12 model-steps/s', flush=True); import time; time.sleep({seconds}); raise SystemExit({status})"
@@ -139,6 +142,26 @@ def test_chains_start_beside_others_and_only_silent_ones_are_ended(
 def test_output_that_is_not_text_can_be_read(session: ModuleType) -> None:
     chain = start(session, code="import os; os.write(1, bytes([226, 150])); print('1 model-steps/s', flush=True)")
     assert session.wait_for_first_steps([chain], 60)
+
+
+def test_results_are_copied_with_the_models_that_are_chosen(
+    session: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, runs = tmp_path / "results.csv", tmp_path / "runs"
+    table.write_text("run\n")
+    monkeypatch.setattr(session, "RESULTS", table)
+    monkeypatch.setattr(session, "RUNS", runs)
+    session.copy_results(tmp_path / "first")
+    assert [file.name for file in (tmp_path / "first").iterdir()] == ["results.csv"]
+    assert "no models" in capsys.readouterr().out
+    settings: dict[str, Any] = {"steps": 2, "batch": 2, "latents": 2, "device": "cpu", "quiet": True}
+    ub.train("beta_vae", "toy", seeds=range(3), out=runs / "part", **settings)
+    ub.score(runs, "mig", quiet=True)
+    for _ in range(2):
+        session.copy_results(tmp_path / "second")
+    with tarfile.open(tmp_path / "second" / "models.tar.gz") as archive:
+        names = {name.rpartition("/")[0] for name in archive.getnames() if name.endswith("weights.safetensors")}
+    assert names == {"toy/beta_vae/median", "toy/beta_vae/best"}
 
 
 def test_unknown_parts_are_an_error_before_anything_starts(session: ModuleType) -> None:
