@@ -199,8 +199,9 @@ def start(chains: Sequence[Sequence[str]]) -> int:
 
 def copy_results(folder: Path) -> None:
     """Copy the table of results to a folder, and pack the models that `make_zoo` chooses from all finished runs."""
-    from make_zoo import choose, search_runs, write_models, write_tar
+    from make_zoo import choose, write_models, write_tar
     from unbraid.errors import UserError
+    from unbraid.runs.search import search_runs
 
     folder.mkdir(parents=True, exist_ok=True)
     if RESULTS.exists():
