@@ -20,7 +20,7 @@ import unbraid as ub
 from bench_precision import compare, values
 from machine import describe
 from unbraid.runtime.files import write_atomic
-from unbraid.training import stack
+from unbraid.training import compiled
 
 KINDS = {"not compiled": 10**12, "compiled": 0}  # values of MIN_COMPILED_STEPS
 METRICS = ("mig", "dci", "factor_vae")
@@ -32,7 +32,7 @@ def train_and_score(method: str, options: argparse.Namespace) -> tuple[dict[str,
     seeds = range(options.seeds)
     ub.train(method, options.data, seeds=seeds, steps=10, device="cuda")  # this compiles the kernels of the networks
     for kind, minimum in KINDS.items():
-        stack.MIN_COMPILED_STEPS = minimum
+        compiled.MIN_COMPILED_STEPS = minimum
         started = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)  # because a step that cannot be compiled gives a warning

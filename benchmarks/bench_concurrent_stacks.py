@@ -19,7 +19,7 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.methods import AE, PCL, BetaTCVAE, BetaVAE, FactorVAE, Method, SlowVAE
 from unbraid.runtime.files import write_atomic
-from unbraid.training import stack
+from unbraid.training import compiled
 from unbraid.training.active import ActiveStack, RunInTraining
 from unbraid.training.schedule import stack_groups
 from unbraid.training.train import RunDefaults
@@ -78,7 +78,7 @@ def measure_alone(name: str, data: FactorData, seeds: int, seconds: float) -> di
     """Return the speed and the launches of one stack, without and with a compiled step."""
     found = {}
     for kind, minimum in {"not_compiled": 10**12, "compiled": 0}.items():
-        stack.MIN_COMPILED_STEPS = minimum
+        compiled.MIN_COMPILED_STEPS = minimum
         stacks = start([name], data, seeds)
         found[f"{kind}_speed"] = model_steps_per_second(stacks, seconds)
         found[f"{kind}_launches"] = kernel_launches(stacks)

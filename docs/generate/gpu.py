@@ -166,8 +166,8 @@ def compiled_table() -> str:
         for name, title in NAMES.items() if (row := found["scores"].get(name))
     ]  # fmt: skip
     return "\n\n".join([
-        f"{bench['seeds']} seeds were trained on {bench['data']} for {bench['steps']:,} steps without and with compiled "
-        f"steps, on one {bench['machine']['devices'][0]} (`benchmarks/bench_compiled.py`). The columns are those of the "
-        "table above.",
+        f"{bench['seeds']} seeds were trained on {bench['data']} for {bench['steps']:,} steps without and with "
+        f"compiled steps, on one {bench['machine']['devices'][0]} (`benchmarks/bench_compiled.py`). The columns are "
+        "those of the table above.",
         table(["method", "", *kinds, "p, means", "p, distributions"], body),
     ])  # fmt: skip

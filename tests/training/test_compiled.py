@@ -18,8 +18,9 @@ from unbraid.methods import PCL, BetaTCVAE, BetaVAE, Method, SlowVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
-from unbraid.training import stack
-from unbraid.training.stack import MIN_COMPILED_STEPS, Stack, first_difference
+from unbraid.training import compiled as compiled_module
+from unbraid.training.compiled import MIN_COMPILED_STEPS, first_difference
+from unbraid.training.stack import Stack
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
@@ -62,7 +63,7 @@ def fail(*arguments: Any) -> Any:
 
 
 def test_a_step_that_cannot_be_compiled_is_taken_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "CompiledFunction", fail)
+    monkeypatch.setattr(compiled_module, "CompiledFunction", fail)
     compiled, other = stack_pair(BetaVAE())
     with pytest.warns(RuntimeWarning, match="cannot be compiled.*TypeError: this cannot be compiled$"):
         compiled.advance()
@@ -82,7 +83,7 @@ class Wrong:
 
 
 def test_a_compiled_step_with_another_result_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "CompiledFunction", Wrong)
+    monkeypatch.setattr(compiled_module, "CompiledFunction", Wrong)
     compiled, _ = stack_pair(BetaVAE())
     with pytest.warns(RuntimeWarning, match="changes its result"):
         compiled.advance()

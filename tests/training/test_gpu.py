@@ -31,9 +31,11 @@ from unbraid.noise import Noise
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.spec import RunSpec
 from unbraid.scoring.encoding import encode_stack, encode_table
-from unbraid.training import loop, schedule, stack
+from unbraid.training import compiled as compiled_module
+from unbraid.training import loop, schedule
 from unbraid.training.active import ActiveStack
-from unbraid.training.stack import MIN_COMPILED_STEPS, Stack
+from unbraid.training.compiled import MIN_COMPILED_STEPS
+from unbraid.training.stack import Stack
 
 pytestmark = pytest.mark.gpu
 
@@ -317,7 +319,7 @@ def test_the_gap_of_rotated_factors_equals_that_on_a_cpu() -> None:
 def test_a_killed_training_with_compiled_steps_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stack, "MIN_COMPILED_STEPS", 0)
+    monkeypatch.setattr(compiled_module, "MIN_COMPILED_STEPS", 0)
     test_a_killed_training_ends_with_the_same_bits(Stack, "advance", 20, "bf16", tmp_path, monkeypatch)
 
 

@@ -26,7 +26,6 @@ from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
 from unbraid.accel.tracing import CompiledFunction
 from unbraid.data.dataset import FactorData
-from unbraid.errors import warn_user
 from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
 from unbraid.methods.method import Batch, Method
@@ -34,6 +33,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
+from unbraid.training.compiled import compile_step, is_worth_compiling
 from unbraid.training.fused.streams import Product, all_postponed_products, postponed_joins
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.rows import Layout, Storage, adam_segments
@@ -41,11 +41,6 @@ from unbraid.training.rows import Layout, Storage, adam_segments
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
 # penalties on the decoder, and the change of the weights after the last step.
 DATA, OBJECTIVE, EXAMPLES, PENALTIES, FINISH = range(5)
-
-MIN_COMPILED_STEPS = 20_000  # shorter runs would not save the time that compiling takes, about ten seconds
-# Maximum relative and absolute differences of compiled steps from those that are not compiled. Rounding can change the
-# answers that the accuracy of PCL counts. An operation that is left out changes much more.
-TERM_TOLERANCE, GRADIENT_TOLERANCE = (0.02, 0.15), (0.05, 1e-3)
 
 
 @functools.cache
@@ -89,24 +84,6 @@ class Divergence:
 def _expand_per_run(value: float | Tensor, rows: Tensor) -> Tensor:
     """Expand a number or a tensor to a contiguous float32 tensor (r), with one value per row."""
     return torch.as_tensor(value, dtype=torch.float32, device=rows.device).expand(len(rows)).contiguous()
-
-
-def first_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
-    """Return a description of the first tensor that differs from its expected value, or "" if there is none.
-
-    The first tensor has the terms of each run, and each of its elements is compared. Of the others, (r, ...), the norm
-    of the difference is compared for each run. Differences by rounding are allowed. Where the expected value is not
-    finite, nothing is compared.
-    """
-    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-        error, size = (a - b).abs(), b.abs()
-        relative, absolute = GRADIENT_TOLERANCE if i else TERM_TOLERANCE
-        if i:
-            error, size = (part.flatten(1).norm(dim=1) for part in (error, size))
-        wrong = size.isfinite() & ~(error <= relative * size + absolute)
-        if bool(wrong.any()):
-            return f"{float(error[wrong][0]):.4g}, and the expected value is {float(size[wrong][0]):.4g}"
-    return ""
 
 
 class Stack:
@@ -171,9 +148,7 @@ class Stack:
         self.kernels = supports_kernels(device) if fused is None else fused
         self._allocate(nets, rows, looped)
         if compiled is None:
-            compiled = self.kernels and device.type == "cuda" and specs[0].steps >= MIN_COMPILED_STEPS
-            # Penalties on the decoder amplify rounding, so that results could not be compared with those of the others.
-            compiled = compiled and not specs[0].float32_networks
+            compiled = self.kernels and is_worth_compiling(specs[0], device)
         # The compiled function, or None if it is not used. It is compiled at the first step.
         self.compiled: CompiledFunction | None = None
         self.compile_at_next_step = compiled and bool(self.storage.copied) and not self.buffers
@@ -259,9 +234,12 @@ class Stack:
         if self.looped:
             return *self._differentiate_looped(step), {}
         tensors, structure = tree_flatten(self._tensors(step))
+        gradients = functools.partial(self._gradients, structure)
         if self.compile_at_next_step:
-            self._compile(step, networks)
-        function = self.compiled or functools.partial(self._gradients, structure)
+            self.compile_at_next_step = False
+            others, _ = tree_flatten(self._tensors(step + 1))
+            self.compiled = compile_step(gradients, tensors, others, functools.partial(self._contexts, networks))
+        function = self.compiled or gradients
         with self._contexts(networks):
             values, *found = function(*tensors)
         names, factors = list(self.storage.layout.spans()), iter(found[len(self.storage.layout.spans()) :])
@@ -297,36 +275,6 @@ class Stack:
         products = all_postponed_products()
         self.product_layers = {network: [p.layer for p in found] for network, found in products.items()}
         return [values, *gradients, *(factor for found in products.values() for p in found for factor in (p.x, p.g))]
-
-    def _compile(self, step: Tensor, networks: Collection[Hashable]) -> None:
-        """Compile `_gradients`. If that fails, or if the result differs, warn and train without compiling.
-
-        Results are compared at the next step, because a value that is not recorded stays that of the compiled step.
-        """
-        self.compile_at_next_step = False
-        tensors, structure = tree_flatten(self._tensors(step))
-        others, _ = tree_flatten(self._tensors(step + 1))
-        function = functools.partial(self._gradients, structure)
-        try:
-            with self._contexts(networks):
-                compiled = CompiledFunction(function, tensors)
-            with self._contexts(networks):
-                found = compiled(*others)
-        except Exception as error:  # the compiler raises many kinds of errors
-            reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            warn_user(
-                f"This step cannot be compiled. Training continues without compilation, which may be slower. {reason}"
-            )
-            return
-        with self._contexts(networks):
-            expected = function(*others)
-        if difference := first_difference(found, expected):
-            warn_user(
-                f"Compiling this step changes its result. The difference is {difference}. Training continues without "
-                "compilation, which may be slower. Objectives must be deterministic and use only PyTorch operations."
-            )
-            return
-        self.compiled = compiled
 
     def _differentiate_looped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Do the same as `_gradients_vmapped`, one run after another on several streams. It never waits for the GPU."""
