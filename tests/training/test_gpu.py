@@ -112,15 +112,16 @@ def test_penalties_on_the_decoder_equal_those_on_a_cpu(precision: str, sprites: 
 
 
 @pytest.mark.parametrize("name", [*(name for name in BUILT_IN if name != "toy"), "dsprites?noise=0.1"])
-@pytest.mark.parametrize("net", ["locatello", "burgess"])
-def test_every_dataset_trains_in_one_graph(name: str, net: str) -> None:
+@pytest.mark.parametrize(("net", "compiled"), [("locatello", False), ("burgess", False), ("locatello", True)])
+def test_every_dataset_trains_in_one_graph(name: str, net: str, compiled: bool) -> None:
     data = load(name, device="cuda")
     spec = RunSpec(BetaVAE(), name, 0, 10, 64, 1e-3, 10, net, precision="bf16")
-    stack = Stack([spec, dataclasses.replace(spec, seed=1)], data, NETS[net])
+    stack = Stack([spec, dataclasses.replace(spec, seed=1)], data, NETS[net], compiled=compiled)
     first = None
     for _ in range(30):
         stack.advance()
         first = stack.last.clone() if first is None else first
+    assert (stack.compiled is not None) == compiled
     assert stack.captured is not None
     assert stack.captured.graph is not None
     assert first is not None
