@@ -12,7 +12,7 @@ from generate import ROOT
 from generate.markdown import RESULTS, replace_block, result, table, table_per_dataset
 from unbraid.analysis.demystifying import VARIANTS, dataset_variant
 from unbraid.analysis.plots import display_name
-from unbraid.reproduction import reproduce
+from unbraid.reproduction import OurResult, reproduce
 from unbraid.reproduction.demystifying import COLUMNS, published_numbers
 from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.studies.demystifying import SEEDS
@@ -42,7 +42,15 @@ def manipulated_pages() -> dict[Path, str]:
 def blocks() -> dict[str, str]:
     """Return the tables of the study by the names of their blocks."""
     studies = {"study": study_table(RATES["5e-4"]), "lower": study_table(RATES["5e-5"]), "full": full_table()}
-    return {**studies, "every": every(), "parts": parts_table(), "clip": clipped(), "published": published_table()}
+    row = {"beta_vae": beta_vae_row()}
+    return {
+        **studies,
+        "every": every(),
+        "parts": parts_table(),
+        "clip": clipped(),
+        "published": published_table(),
+        **row,
+    }
 
 
 def full_table() -> str:
@@ -143,6 +151,36 @@ def clipped() -> str:
             theirs = next(cell.value for cell in published_numbers() if (cell.row, cell.column) == key)
             body.append([score, display_name(method), *means(by, column), *compared([by], column), _short(theirs)])
     return table(["score", "method", "reflected", "clipped", "p", "paper, without over-pruned runs"], body)
+
+
+def beta_vae_row() -> str:
+    """Return the scores of beta-VAEs on originals with other trainings, metrics and samples, and the published row."""
+    printed = {cell.column: cell for cell in published_numbers() if cell.row == "beta_vae, dsprites original"}
+    columns = {name: COLUMNS[name] for name in printed}
+    full, fast, slow = (forms(runs_of(name), "beta_vae")["original"] for name in (FULL, *RATES.values()))
+    pruned = fast[UNITS] < fast["latents"]
+    one = pd.DataFrame(result("bench_sample_sizes")["rows"]).set_index("train", drop=False)
+    sampled = {column: one.loc[10_000, f"{column}.sampled"] for column in columns.values()}
+    rows: dict[str, pd.DataFrame] = {
+        "300,000 steps at 1e-4, as in the paper": full,
+        "the same runs, DCI with per-tree importances": pd.DataFrame(
+            {columns["DCI"]: full["dci.disentanglement_per_tree"]}
+        ),
+        "50,000 steps at 5e-4, all latents active": fast[~pruned],
+        "50,000 steps at 5e-4, over-pruned": fast[pruned],
+        "100,000 steps at 5e-5": slow,
+        "one model, 10,000 training rows": one.loc[[10_000]],
+        "the same model, sampled codes": pd.DataFrame([sampled]),
+        **{f"the same model, {size:,} training rows": one.loc[[size]] for size in (5_000, 2_000, 1_000)},
+    }
+
+    def cell(runs: pd.DataFrame, score: str) -> str:
+        ours = OurResult.of(runs[columns[score]]) if columns[score] in runs else None
+        return "" if ours is None else f"**{ours.mean:.3f}**" if printed[score].agrees(ours) else f"{ours.mean:.3f}"
+
+    theirs = ["published", "10", *(f"{value.value:.2f} +- {value.spread:.2f}" for value in printed.values())]
+    body = [[name, str(len(runs)), *(cell(runs, score) for score in columns)] for name, runs in rows.items()]
+    return table(["beta-VAE on originals", "runs", *columns], [theirs, *body])
 
 
 def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
