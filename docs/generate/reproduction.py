@@ -168,7 +168,8 @@ def count_text() -> str:
     return (
         f"Published cells: {len(lines())}. Compared at full length: {agree + differ}. Of these, "
         f"**agree: {agree}{share}, differ: {differ}**. Cells that differ, but for which a note names an "
-        f"experiment of ours that agrees: {differ - unexplained}. Other cells that differ: {unexplained}. Signs that are not compared, because the published numbers do not "
+        f"experiment of ours that agrees: {differ - unexplained}. Other cells that differ: {unexplained}. "
+        "Signs that are not compared, because the published numbers do not "
         f"determine them: {open_signs}. Cells with results of shorter trainings only, which are not counted above: "
         f"{sum(short)} (agree: {short[0]}, differ: {short[1]}). "
         f"Cells without runs: {waiting}."
