@@ -130,8 +130,9 @@ def change_line(line: list[str], random: Random) -> list[str]:
             return [*line, name]
         return [*line, f"{name}={value}"] if random.random() < 0.5 else [*line, name, value]
     position = random.randrange(1, len(line) + 1)
+    before = next((flag for flag in flags if line[position - 1] in flag.option_strings), None)
     if action < 0.8:
-        return [*line[:position], choose_value(random, None), *line[position + 1 :]]
+        return [*line[:position], choose_value(random, before), *line[position + 1 :]]
     if action < 0.9:
         return [*line[:position], *line[position + 1 :]]
-    return [*line[:position], choose_value(random, None), *line[position:]]
+    return [*line[:position], choose_value(random, before), *line[position:]]

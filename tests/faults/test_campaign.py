@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from faults import processes, sweep
+from faults.bad_input import change_line
 from faults.commands import LINES, check_coverage, command_flags, flag_words
 from faults.damage import CONTENTS, KINDS
 from faults.jobs import Job
@@ -100,6 +103,15 @@ def test_the_sweep_tries_every_value_for_every_flag(tmp_path: Path) -> None:
     assert batches == {*NUMBERS, *TEXTS, *PATHS}
     steps = {line[-1].removeprefix("--steps=") for line in trained if line[-1].startswith("--steps=")}
     assert steps == set(FEW)
+
+
+def test_generated_lines_never_have_endless_steps() -> None:
+    """A word that is replaced or added after --steps is a value of this flag."""
+    line = ["demo", "--steps", "5", "--out", "new"]
+    changed = [change_line(line, Random(seed)) for seed in range(2000)]
+    steps = {after for words in changed for word, after in pairwise(words) if word == "--steps"}
+    assert steps - {"5", "--out"} <= set(FEW)
+    assert len(steps) > len(FEW) / 2
 
 
 def test_a_failing_command_may_add_scores_but_not_lose_or_change_them(tmp_path: Path) -> None:
