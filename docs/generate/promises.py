@@ -21,7 +21,7 @@ PARTS = {
     "pages": "hostile pages, in Chromium",
     "requests": "requests to `unbraid explore`",
 }
-COMMAND = "cd tests && python -m faults.campaign --minutes 45 --processes 3 --out ../benchmarks/results/faults.json"
+COMMAND = "make test-faults MINUTES=121 FAULTS='--out ../benchmarks/results/faults.json'"
 
 
 def promise_pages() -> dict[Path, str]:
@@ -35,27 +35,35 @@ def campaign() -> str:
     if not (RESULTS / "faults.json").exists():
         return "No long campaign has been stored yet. `make test-faults MINUTES=60` runs one."
     sessions = result("faults")["sessions"]
+    last, every = totals(sessions[-1:]), totals(sessions)
+    rows = [
+        [what, *(f"{count:,}" for name_totals in (last, every) for count in name_totals[name])]
+        for name, what in PARTS.items()
+        if name in last
+    ]
+    header = ["what", "last session", "faults", "all sessions", "faults"]
+    return f"{about(sessions)}\n\n{table(header, rows)}"
+
+
+def totals(sessions: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Return the numbers of cases and of faults of each part in all sessions together."""
     done, faults = Counter[str](), Counter[str]()
     for session in sessions:
         for name, tally in session["parts"].items():
             done[name] += tally["count"]
             faults[name] += tally["faults"]
-    rows = [[what, f"{done[name]:,}", str(faults[name])] for name, what in PARTS.items() if name in done]
-    return f"{about(sessions)}\n\n{table(['what', 'number', 'faults'], rows)}"
+    return {name: (done[name], faults[name]) for name in done}
 
 
 def about(sessions: list[dict[str, Any]]) -> str:
-    """Return how many sessions there were, their command, their commits and their machine."""
-    minutes = sum(session["minutes"] for session in sessions)
-    commits = ", ".join(dict.fromkeys(f"`{str(session['commit'])[:8]}`" for session in sessions))
-    described = (
-        f"{machine['cores']} cores of an {machine['processor']}" for machine in (s["machine"] for s in sessions)
-    )
-    machines = " and ".join(dict.fromkeys(described))
-    several = "session" if len(sessions) == 1 else "sessions"
+    """Return the length, the commit, the seed and the machine of the last session, and how many there were before."""
+    last, minutes = sessions[-1], sum(session["minutes"] for session in sessions)
+    machine = last["machine"]
     return (
-        f"The table has the totals of {len(sessions)} {several}, together {minutes:.0f} minutes of one core, at the "
-        f"commits {commits} on {machines}. The option `--parts` selects parts:\n\n```text\n{COMMAND}\n```"
+        f"The last session took {last['minutes']:.0f} minutes of one core, divided among two processes, at commit "
+        f"`{str(last['commit'])[:8]}` with seed {last['seed']}, on {machine['cores']} cores of an "
+        f"{machine['processor']}. All {len(sessions)} sessions together took {minutes:,.0f} minutes. Every fault that "
+        f"they found was corrected before the next one:\n\n```text\n{COMMAND}\n```"
     )
 
 

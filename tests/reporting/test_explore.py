@@ -247,6 +247,14 @@ def test_other_host_names_are_rejected(server: Server, runs: list[ub.Run]) -> No
     assert send_raw(server, b"GET / HTTP/1.1\r\n" + 2 * named + b"\r\n").startswith(b"HTTP/1.1 403 ")
 
 
+@pytest.mark.parametrize("end", ["", "Origin: http://evil", "Origin: http://evil.example\r\n"])
+def test_requests_that_are_cut_off_are_rejected(server: Server, end: str) -> None:
+    """Headers that are missing could have forbidden the answer."""
+    head = f"GET {HOME} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    assert send_raw(server, f"{head}\r\n".encode()).startswith(b"HTTP/1.1 200 ")
+    assert send_raw(server, f"{head}{end}".encode()).startswith(b"HTTP/1.1 400 ")
+
+
 def test_other_origins_are_rejected(server: Server, runs: list[ub.Run]) -> None:
     own = f"http://127.0.0.1:{server.port}"
     assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=own)[0] == 200

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import parse_qs
 
 from unbraid.errors import UserError
@@ -128,6 +128,18 @@ def open_listener(port: int) -> Listener:
         raise UserError(f"Port {port} of {HOST} cannot be opened: {error.strerror}. {advice}") from error
 
 
+class LineRecorder:
+    """A file that records the last line that was read from it. At the end of the file, the line is empty."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.last = file, b"\n"
+
+    def readline(self, size: int = -1) -> bytes:
+        """Read a line."""
+        self.last = self.file.readline(size)
+        return self.last
+
+
 class Handler(BaseHTTPRequestHandler):
     """Handles one connection and checks every request before it is answered."""
 
@@ -141,6 +153,22 @@ class Handler(BaseHTTPRequestHandler):
         if name.startswith("do_"):
             return self.answer
         raise AttributeError(name)
+
+    def parse_request(self) -> bool:
+        """Parse the head of a request, and reject a head that does not end with an empty line.
+
+        Otherwise, a request that is cut off would be answered without regard to the headers that are missing.
+        """
+        whole, self.rfile = self.rfile, LineRecorder(self.rfile)  # type: ignore[assignment]
+        try:
+            parsed = super().parse_request()
+        finally:
+            recorder, self.rfile = cast(LineRecorder, self.rfile), whole
+        if parsed and recorder.last == b"":
+            self.close_connection = True
+            self.send_error(HTTPStatus.BAD_REQUEST, "The request is incomplete.")
+            return False
+        return parsed
 
     def answer(self) -> None:
         """Answer a request.
