@@ -2,9 +2,10 @@
 
 Both train a beta-VAE on 64 images of 64x64x1 (dSprites) or 32x32x1 (`sprites`) with encoders and decoders of the same
 layers, Bernoulli pixels and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step.
-unbraid keeps freed memory, as its training loop does. The two processes take turns, so that one is idle while the other
-is timed. Every round times one step of each, and the ratio is that of the medians. Numbers of threads for which the
-machine has too few cores are skipped. Run: python benchmarks/bench_train.py [--rounds 60] [--threads 1 2 4]
+unbraid keeps freed memory, as its training loop does. The two processes take turns: each round times a block of
+consecutive steps of each, after a pause in which the threads of the other process stop waiting for work. The ratio is
+that of the medians over rounds. Numbers of threads for which the machine has too few cores are skipped.
+Run: python benchmarks/bench_train.py [--rounds 6] [--threads 1 2 4]
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from unbraid.training.stack import Stack
 
 BETA, BATCH, LATENTS, RATE = 4.0, 64, 10, 1e-4
 DATASETS = ("dsprites", "sprites")  # images of 64x64x1 and 32x32x1
+PAUSE_SECONDS, WARM_UP, STEPS = 0.3, 2, 10  # of each round
 
 
 def plain(net: nn.Module) -> nn.Sequential:
@@ -127,8 +129,8 @@ class StepProcess:
         self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare, initargs=case)
 
     def seconds(self) -> float:
-        """The seconds of the next step."""
-        return self.pool.submit(time_step).result()
+        """The mean seconds of the next steps."""
+        return self.pool.submit(time_steps).result()
 
 
 _step: list[Callable[[], float]] = []  # the step of this process
@@ -156,17 +158,21 @@ def prepare(library: str, case: Case) -> None:
         _step.append(pythae_step(case.net, data.batch(torch.linspace(0, len(data) - 1, BATCH).long())))
 
 
-def time_step() -> float:
-    """Take one step of this process and return its seconds."""
+def time_steps() -> float:
+    """Take some steps of this process without a pause, and return the mean seconds of a step."""
+    time.sleep(PAUSE_SECONDS)
+    for _ in range(WARM_UP):
+        _step[0]()
     started = time.perf_counter()
-    _step[0]()
-    return time.perf_counter() - started
+    for _ in range(STEPS):
+        _step[0]()
+    return (time.perf_counter() - started) / STEPS
 
 
 def compare(case: Case, rounds: int) -> dict[str, float]:
-    """The median seconds per model-step of pythae and of unbraid, after five rounds of warm-up."""
+    """The median seconds per model-step of pythae and of unbraid, after one round of warm-up."""
     processes = {name: StepProcess(name, case) for name in ("pythae", "unbraid")}
-    times = [{name: process.seconds() for name, process in processes.items()} for _ in range(rounds + 5)][5:]
+    times = [{name: process.seconds() for name, process in processes.items()} for _ in range(rounds + 1)][1:]
     for process in processes.values():
         process.pool.shutdown()
     seconds = {name: statistics.median(time[name] for time in times) for name in processes}
@@ -198,7 +204,7 @@ def available_threads(wanted: list[int]) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--stack", type=int, default=4, help="the number of runs of the stack that is measured")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4], help="the numbers of CPU threads")
     parser.add_argument("--data", nargs="+", choices=DATASETS, default=DATASETS)

@@ -10,7 +10,6 @@ import torch
 
 from support.training import assert_same_run, quick_train
 from unbraid.data.dataset import FactorData
-from unbraid.data.in_memory import ByteImages
 from unbraid.errors import UserError
 from unbraid.methods import VAE, BetaVAE, Method
 from unbraid.nets.mlp import mlp
@@ -18,7 +17,7 @@ from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
 from unbraid.training import schedule
 from unbraid.training.active import RunInTraining, StackGroup
-from unbraid.training.loop import Monitor, operation_threads
+from unbraid.training.loop import Monitor
 from unbraid.training.schedule import (
     group_by_stack_key,
     group_small_stacks,
@@ -135,20 +134,3 @@ def test_a_stack_without_enough_memory_is_halved() -> None:
     assert [group.stacks for group in halves] == [[runs[:3]], [runs[3:]]]
     with pytest.raises(UserError, match="One run of batch 64 does not fit"):
         smaller_groups(StackGroup([runs[:1]]), torch.device("cuda"))
-
-
-@pytest.mark.parametrize(("side", "runs", "threads"), [(32, 1, 1), (64, 1, 3), (32, 2, 3)])
-def test_one_run_on_small_images_uses_one_thread(side: int, runs: int, threads: int) -> None:
-    """The number of threads is restored afterwards, also after an error."""
-    images = torch.zeros(4, 1, side, side, dtype=torch.uint8)
-    data = ByteImages("blank", ("a",), (4,), (1, side, side), images)
-    group = StackGroup([in_training(*[spec(VAE())] * runs)])
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        with pytest.raises(KeyError), operation_threads(group, data):
-            assert torch.get_num_threads() == threads
-            raise KeyError
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from unbraid.accel.allocator import freed_memory_kept
-from unbraid.accel.devices import one_thread
 from unbraid.data.dataset import FactorData
 from unbraid.methods.method import Method
 from unbraid.nets.vae import PairBuilder
@@ -31,7 +29,6 @@ from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports
-MAX_SIDE_FOR_ONE_THREAD = 32  # pixels per side of images for which one CPU thread is faster than several
 MAX_CHECKPOINT_FRACTION = 0.02  # maximum fraction of the running time that is spent on writing checkpoints
 
 
@@ -110,22 +107,13 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
         concurrent = data.device.type == "cuda" and len(group.stacks) > 1
         for i, runs in enumerate(group.stacks):
             stacks.append(ActiveStack.start(runs, data, builder, group.run_threads, i if concurrent else None))
-        with freed_memory_kept(data.device), operation_threads(group, data):
+        with freed_memory_kept(data.device):
             advance_to_end(stacks, group.stack_threads, monitor)
     except torch.cuda.OutOfMemoryError:
         for active in stacks:
             active.store_states()
         raise
     return [run for active in stacks for run in finish_stack(active, data, builder)]
-
-
-def operation_threads(group: StackGroup, data: FactorData) -> AbstractContextManager[None]:
-    """Return a context in which a single run on small images is computed with one CPU thread.
-
-    Dividing its operations among several threads takes longer than it saves (benchmarks/bench_train.py).
-    """
-    small = data.device.type == "cpu" and len(data.shape) == 3 and max(data.shape[1:]) <= MAX_SIDE_FOR_ONE_THREAD
-    return one_thread() if small and [len(stack) for stack in group.stacks] == [1] else nullcontext()
 
 
 def record_stack(runs: list[RunInTraining]) -> None:
