@@ -21,7 +21,7 @@ PARTS = {
     "pages": "hostile pages, in Chromium",
     "requests": "requests to `unbraid explore`",
 }
-COMMAND = "make test-faults MINUTES=121 FAULTS='--out ../benchmarks/results/faults.json'"
+COMMAND = "make test-faults MINUTES={minutes:.0f} FAULTS='--out ../benchmarks/results/faults.json'"
 
 
 def promise_pages() -> dict[Path, str]:
@@ -60,10 +60,10 @@ def about(sessions: list[dict[str, Any]]) -> str:
     last, minutes = sessions[-1], sum(session["minutes"] for session in sessions)
     machine = last["machine"]
     return (
-        f"The last session took {last['minutes']:.0f} minutes of one core, divided among two processes, at commit "
+        f"The last session took {last['minutes']:.0f} minutes, half of them on each of two cores, at commit "
         f"`{str(last['commit'])[:8]}` with seed {last['seed']}, on {machine['cores']} cores of an "
-        f"{machine['processor']}. All {len(sessions)} sessions together took {minutes:,.0f} minutes. Every fault that "
-        f"they found was corrected before the next one:\n\n```text\n{COMMAND}\n```"
+        f"{machine['processor']}. All {len(sessions)} sessions together took {minutes:,.0f} minutes. To run "
+        f"such a session:\n\n```text\n{COMMAND.format(minutes=last['minutes'])}\n```"
     )
 
 

@@ -165,8 +165,7 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             recorder, self.rfile = cast(LineRecorder, self.rfile), whole
         if parsed and recorder.last == b"":
-            self.close_connection = True
-            self.send_error(HTTPStatus.BAD_REQUEST, "The request is incomplete.")
+            self.send_error(HTTPStatus.BAD_REQUEST)
             return False
         return parsed
 
