@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, nargs="+", default=[1e-4])
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs
     rows: list[dict[str, Any]] = []
     print(f"{'D':>5} {'rho':>4} {'batch':>6} {'rate':>6} {'true':>8} {'published':>9} {'ours':>8} {'std':>6} {'s':>5}")
     for batch, rate in ((batch, rate) for batch in options.batch for rate in options.rate):
