@@ -25,7 +25,7 @@ MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 @functools.cache
-def _noise_kernels(device: torch.device) -> Any:
+def noise_kernels(device: torch.device) -> Any:
     """Return the module whose GPU kernels compute a draw in one launch, or None if the device does not support them."""
     if not supports_kernels(device):
         return None
@@ -100,14 +100,14 @@ class Noise:
             step: The training step, an int64 tensor.
             stream: Index of the stream. Streams with different indices are independent.
         """
-        if (kernels := _noise_kernels(seed.device)) is not None:
+        if (kernels := noise_kernels(seed.device)) is not None:
             return cls(kernels.Key.apply(seed, step, _wrap_to_int64(stream * GAMMA)))
         return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _wrap_to_int64(stream * GAMMA)))
 
     def _words(self, shape: tuple[int, ...]) -> Tensor:
         """Draw uniform 64-bit words of the given shape, as int64."""
         self.draws += 1
-        if (kernels := _noise_kernels(self.key.device)) is not None:
+        if (kernels := noise_kernels(self.key.device)) is not None:
             return self._draw_in_kernel(kernels, kernels.WORDS, shape)
         counter = torch.arange(math.prod(shape), device=self.key.device)
         return mix(mix(self.key + _wrap_to_int64(self.draws * GAMMA)) + counter * GAMMA).view(shape)
@@ -119,14 +119,14 @@ class Noise:
 
     def uniform(self, *shape: int) -> Tensor:
         """Draw float32 numbers from 2^24 equally spaced values in the open interval (0, 1)."""
-        if (kernels := _noise_kernels(self.key.device)) is not None:
+        if (kernels := noise_kernels(self.key.device)) is not None:
             self.draws += 1
             return self._draw_in_kernel(kernels, kernels.UNIFORM, shape)
         return (_shift_right(self._words(shape), 40).float() + 0.5) / (1 << 24)
 
     def normal(self, *shape: int) -> Tensor:
         """Draw standard normal numbers by the method of Box and Muller (1958). This counts as two draws."""
-        if (kernels := _noise_kernels(self.key.device)) is not None:
+        if (kernels := noise_kernels(self.key.device)) is not None:
             self.draws += 2
             return self._draw_in_kernel(kernels, kernels.NORMAL, shape, self.draws - 1)
         u, v = self.uniform(*shape), self.uniform(*shape)
@@ -142,7 +142,7 @@ class Noise:
 
     def bytes(self, *shape: int) -> Tensor:
         """Draw uint8 numbers uniformly from 0 .. 255. Their total number must be a multiple of 8."""
-        if (kernels := _noise_kernels(self.key.device)) is not None:
+        if (kernels := noise_kernels(self.key.device)) is not None:
             self.draws += 1
             return self._draw_in_kernel(kernels, kernels.BYTES, shape)
         return as_bytes(self._words((math.prod(shape) // 8,))).view(shape)

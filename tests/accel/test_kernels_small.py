@@ -12,6 +12,8 @@ from torch.func import vmap
 from support.guarded import DEVICE
 from unbraid import noise as noise_module
 from unbraid.accel.adam import Adam, adam_step
+from unbraid.data.rendered import painted
+from unbraid.data.rendered.painted import ExampleNoise
 from unbraid.noise import GAMMA, Noise
 
 pytest.importorskip("triton", reason="Triton is not installed here")
@@ -171,7 +173,7 @@ def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     seeds, step = torch.tensor([3, 1, 4]), torch.tensor(20)
     wanted = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
     calls = []
-    monkeypatch.setattr(noise_module, "_noise_kernels", lambda device: calls.append(device) or noise_kernels)
+    monkeypatch.setattr(noise_module, "noise_kernels", lambda device: calls.append(device) or noise_kernels)
     if DEVICE == "cuda":
         pytest.skip("on a GPU, noise always uses these kernels, and they cannot run on CPU tensors")
     result = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
@@ -180,6 +182,25 @@ def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None
         for a, b in zip(ours[:-1], theirs[:-1], strict=True):
             assert torch.equal(a, b)
         torch.testing.assert_close(ours[-1], theirs[-1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 1, 1), (5, 3, 8, 8)], ids=str)
+def test_noise_of_examples_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
+    """Each example has the same bytes with and without kernels, also if their number is not a multiple of 8."""
+
+    def draw(index: Tensor) -> tuple[Tensor, Tensor]:
+        noise = ExampleNoise(index)
+        return noise.bytes(*shape), noise.bytes(*shape)
+
+    index = torch.tensor([[0, 1, 7, 1, 737_279], [5, 4, 3, 2, 1]], device=DEVICE)
+    kernels = vmap(draw)(index) if DEVICE == "cuda" else None
+    monkeypatch.setattr(painted, "noise_kernels", lambda device: None)
+    wanted = vmap(draw)(index)
+    if kernels is None:
+        monkeypatch.setattr(painted, "noise_kernels", lambda device: noise_kernels)
+        kernels = vmap(draw)(index)
+    assert all(torch.equal(a, b) for a, b in zip(kernels, wanted, strict=True))
+    assert not torch.equal(wanted[0], wanted[1])
 
 
 # Packed bits

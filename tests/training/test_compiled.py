@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("large_tiles")
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run recorded operations one by one. Draw random numbers in kernels, as on a GPU."""
     monkeypatch.setattr(torch._inductor, "compile", lambda graph, inputs, options: graph)
-    monkeypatch.setattr(noise, "_noise_kernels", lambda device: noise_kernels)
+    monkeypatch.setattr(noise, "noise_kernels", lambda device: noise_kernels)
 
 
 def stack_pair(method: Method) -> tuple[Stack, Stack]:

@@ -43,8 +43,8 @@ def uniform(words: tl.tensor) -> tl.tensor:
 def _draw(
     KEY: tl.tensor, OUT: tl.tensor, start: tl.tensor, size: tl.tensor, KIND: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    n = tl.program_id(1).to(tl.int64)
-    r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    n = tl.program_id(0).to(tl.int64)
+    r = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     counter = r.to(tl.int64) * GAMMA
     key = tl.load(KEY + n)
     words = mix(mix(key + start) + counter)
@@ -72,7 +72,8 @@ class Draw(NonDifferentiable):
         out = torch.empty(*key.shape, size, device=key.device, dtype=dtype)
         if size:
             tuned = launch_settings("noise", 0, 0, torch.float32, keys.numel())
-            _draw[(block_count(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
+            # Only the first axis of a grid may have more than 65,535 programs, and there may be one key per example.
+            _draw[(keys.numel(), block_count(size, tuned["BLOCK"]))](keys, out, start, size, KIND=kind, **tuned)
         return (out.view(torch.uint8) if kind == BYTES else out).view(*key.shape, *shape)
 
     @staticmethod

@@ -20,7 +20,7 @@ from unbraid.accel.capture import supports_kernels
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.rendered.dsprites import dsprites
 from unbraid.errors import UserError
-from unbraid.noise import GAMMA, Noise, as_bytes, mix
+from unbraid.noise import GAMMA, Noise, as_bytes, mix, noise_kernels
 from unbraid.runtime.files import refuse_special_file
 from unbraid.runtime.read_errors import READ_ERRORS, read_reason
 
@@ -40,9 +40,13 @@ class ExampleNoise:
         """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis has one entry per example."""
         self.draws += 1
         count = math.prod(shape[1:])
-        counter = torch.arange(-(-count // 8), device=self.keys.device)
-        words = mix(mix(self.keys ^ self.draws)[:, None] + counter * GAMMA)
-        return as_bytes(words)[:, :count].reshape(shape)
+        words, keys = -(-count // 8), self.keys ^ self.draws
+        if (kernels := noise_kernels(keys.device)) is not None:
+            drawn = kernels.Draw.apply(keys, 0, (8 * words,), kernels.BYTES)
+        else:
+            counter = torch.arange(words, device=keys.device)
+            drawn = as_bytes(mix(mix(keys)[:, None] + counter * GAMMA))
+        return cast(Tensor, drawn[:, :count].reshape(shape))
 
 
 @dataclass
