@@ -160,19 +160,32 @@ def collected_runs(path: Path = RESULTS) -> set[str]:
     return set(pd.read_csv(path, usecols=["run"])["run"]) if path.exists() else set()
 
 
-def collect(part: Part, folder: Path, path: Path = RESULTS) -> int:
+def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = False) -> int:
     """Add the finished runs in the folder of a study to the table of results, and return how many are new.
 
-    Rows of the same run are replaced. Runs that do not belong to the part are left out.
+    Rows of the same run are replaced. Runs that do not belong to the part are left out. While the part is still
+    `running`, runs that lack scores are left out, and nothing is added if the study ends with further computations.
     """
+    if running and (target := TARGETS.get(part.study)) and target.finish:
+        return 0
     write_results(folder)
     new = load_results(folder)
     new = new[new["run"].isin(part.run_ids) & (new["status"] == "done")]
+    if running:
+        new = new[has_scores(new, part.metrics)]
     if new.empty:
         return 0
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
     new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=device)
     return add_rows(path, new)
+
+
+def has_scores(table: pd.DataFrame, metrics: Sequence[str]) -> pd.Series:
+    """Return for each row whether it has a score of every metric."""
+    found = pd.Series(True, index=table.index)
+    for metric in metrics:
+        found &= table[[name for name in table if name.startswith(f"{metric}.")]].notna().any(axis=1)
+    return found
 
 
 def add_rows(path: Path, new: pd.DataFrame) -> int:

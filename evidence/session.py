@@ -8,9 +8,10 @@ Usage:
         start one process per chain, beside those that already run; wait until each has trained its first steps; end
         those that take longer than four minutes; the exit status is 1 if a chain has failed or was ended
     python evidence/session.py wait SECONDS [--copy FOLDER]
-        wait until the time has passed, a chain has failed or all have finished; then print the state of the chains and
-        copy the table of results to FOLDER, with an archive of the models that make_zoo.py chooses from the runs of
-        this machine; the exit status is 1 if a chain has failed
+        wait until the time has passed, a chain has failed or all have finished; then print the state of the chains,
+        add the finished runs of parts that still run to the table of results, and copy the table to FOLDER, with an
+        archive of the models that make_zoo.py chooses from the runs of this machine; the exit status is 1 if a chain
+        has failed
     python evidence/session.py stop
         end all chains
 """
@@ -197,13 +198,27 @@ def start(chains: Sequence[Sequence[str]]) -> int:
     return int(not running)
 
 
-def copy_results(folder: Path) -> None:
-    """Copy the table of results to a folder, and pack the models that `make_zoo` chooses from all finished runs."""
+def collect_finished_runs(names: Sequence[str]) -> None:
+    """Add the finished and scored runs of parts to the table of results. The parts may still run."""
+    from parts import collect, find_part, read_plan
+
+    plan = read_plan()
+    for name in names:
+        if (RUNS / name).exists():
+            collect(find_part(name, plan), RUNS / name, RESULTS, running=True)
+
+
+def copy_results(folder: Path, parts: Sequence[str] = ()) -> None:
+    """Copy the table of results to a folder, and pack the models that `make_zoo` chooses from all finished runs.
+
+    Finished runs of `parts` are added to the table first.
+    """
     from make_zoo import choose, write_models, write_tar
     from unbraid.errors import UserError
     from unbraid.runs.search import search_runs
 
     folder.mkdir(parents=True, exist_ok=True)
+    collect_finished_runs(parts)
     if RESULTS.exists():
         shutil.copy(RESULTS, folder)
     try:
@@ -243,7 +258,7 @@ def main() -> int:
     for chain in chains:
         print(chain.describe(), flush=True)
     if options.copy is not None:
-        copy_results(options.copy)
+        copy_results(options.copy, [name for chain in chains for name in chain.parts])
     return int(not good)
 
 

@@ -21,6 +21,7 @@ def gpu_pages() -> dict[Path, str]:
         "gpu": gpu_table,
         "stacks": stacks_table,
         "concurrent_stacks": concurrent_stacks_table,
+        "launches": launches_table,
         "own_network": own_network_table,
         "precision": precision_table,
         "compiled": compiled_table,
@@ -106,8 +107,21 @@ def concurrent_stacks_table() -> str:
     return "\n\n".join([
         f"The next table shows the gain from training small stacks at the same time: model-steps per second of several "
         f"methods with {bench['seeds']} seeds each on {bench['data']}, on one {bench['machine']['devices'][0]} "
-        "(`benchmarks/bench_concurrent_stacks.py`). It was measured before steps were compiled.",
+        "(`benchmarks/bench_concurrent_stacks.py`). Steps are compiled.",
         table(["methods", "one after another", "at the same time", "ratio"], body),
+    ])  # fmt: skip
+
+
+def launches_table() -> str:
+    """Return the kernel launches and the speed of small stacks, without and with compiled steps."""
+    bench = result("bench_concurrent_stacks")
+    columns = ("not_compiled_launches", "compiled_launches", "not_compiled_speed", "compiled_speed")
+    body = [[f"`{name}`", *(f"{found[column]:,.0f}" for column in columns)] for name, found in bench["alone"].items()]
+    return "\n\n".join([
+        f"Kernel launches per step, and model-steps per second, of stacks of {bench['seeds']} runs on one "
+        f"{bench['machine']['devices'][0]}, without and with compiled steps (`benchmarks/bench_concurrent_stacks.py`):",
+        table(["method", *(f"{what}, {how}" for what in ("launches", "speed") for how in ("not compiled", "compiled"))],
+              body),
     ])  # fmt: skip
 
 

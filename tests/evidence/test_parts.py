@@ -165,6 +165,19 @@ def test_collecting_twice_adds_each_finished_run_once(parts, tmp_path, monkeypat
     assert parts.collect(other, folder, results) == 0
 
 
+def test_runs_without_all_scores_are_not_collected_while_a_part_runs(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PRECISION", "fp32")
+    selection = {"method": ["beta_vae"], "level": ["0"], "data": ["toy"]}
+    part = parts.Part("small", "test", "small", selection, ["mig", "sap"], seeds=[0, 1], steps=2)
+    folder, results = tmp_path / "runs", tmp_path / "results.csv"
+    ub.study("small", folder, only=selection, seeds=[0, 1], steps=2, metrics=["mig"], samples=50, quiet=True)
+    assert parts.collect(part, folder, results, running=True) == 0
+    ub.study("small", folder, only=selection, seeds=[1], steps=2, metrics=["mig", "sap"], samples=50, quiet=True)
+    assert parts.collect(part, folder, results, running=True) == 1
+    assert set(pd.read_csv(results)["seed"]) == {1}
+    assert parts.collect(part, folder, results) == 1
+
+
 ADD_ROWS = """
 import sys
 from pathlib import Path

@@ -164,6 +164,25 @@ def test_results_are_copied_with_the_models_that_are_chosen(
     assert names == {"toy/beta_vae/median", "toy/beta_vae/best"}
 
 
+def test_finished_runs_of_a_part_that_still_runs_are_copied(
+    session: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import parts
+
+    selection = {"method": ["beta_vae"], "level": ["0"], "data": ["toy"]}
+    part = parts.Part("small", "test", "small", selection, ["mig"], seeds=[0, 1], steps=2)
+    monkeypatch.setattr(parts, "PRECISION", "fp32")
+    monkeypatch.setattr(parts, "read_plan", lambda: {"small": part, "later": part})
+    monkeypatch.setattr(session, "RESULTS", tmp_path / "results.csv")
+    monkeypatch.setattr(session, "RUNS", tmp_path / "runs")
+    out = tmp_path / "runs" / "small"
+    ub.study("small", out, only=selection, seeds=[0], steps=2, metrics=["mig"], samples=50, quiet=True)
+    session.copy_results(tmp_path / "copy", ["small", "later"])
+    lines = (tmp_path / "copy" / "results.csv").read_text().splitlines()
+    assert len(lines) == 2
+    assert part.run_ids[0] in lines[1]
+
+
 def test_unknown_parts_are_an_error_before_anything_starts(session: ModuleType) -> None:
     from unbraid.errors import UserError
 
