@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from generate import ROOT
+from generate.full_length import full_length_section
 from generate.markdown import autodoc, contents, result, table
 from unbraid.cli.list_registries import first_line
 from unbraid.methods import METHODS, Method
@@ -19,7 +20,8 @@ DRAWS = "../guides/scores_results.md#which-draws-the-tables-of-this-documentatio
 OVERVIEW = f"""# Methods
 
 This page lists all methods. The page of a method has its objective, its hyperparameters, its deviations from the paper,
-and what it learns in a few minutes of training.
+what it learns in a few minutes of training, and its scores after long training if the
+[evidence](../guides/reproduction_results.md) has any.
 
 The scores below are means over two seeds after a short training on `sprites`: 200 to 2,400 steps, which take one or
 two minutes on two cores for most methods, scored with [disjoint draws]({DRAWS}). PCA and ICA need no training.
@@ -220,9 +222,10 @@ def method_page(name: str) -> str:
         f"## Hyperparameters\n\n{fields(METHODS[name])}",
         "## Train it\n\n```bash\n" + "\n".join(commands) + "\n```",
         f"## What it learns\n\n{measured(name, bench)}",
+        full_length_section(name),
         f"## Special cases\n\n{special_cases(name)}",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def overview() -> str:
