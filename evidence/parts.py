@@ -131,21 +131,19 @@ def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
 def expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the fields of one part for each combination of the values of `vary`, or the entry itself if it has none.
 
-    The values are added to `only`. In `name` and `paper`, they replace their names in braces. `override` maps a value
-    to fields that replace those of the entry in parts with this value.
+    The values are added to `only`. In `name` and `paper`, they replace their names in braces.
 
     >>> [part["name"] for part in expand({"name": "a-{data}", "paper": "A", "vary": {"data": ["x", "y"]}})]
     ['a-x', 'a-y']
     """
     fields = dict(entry)
-    vary, override = fields.pop("vary", {}), fields.pop("override", {})
+    vary = fields.pop("vary", {})
     for values in itertools.product(*vary.values()):
         chosen = dict(zip(vary, values, strict=True))
         only = {**fields.get("only", {}), **{name: [value] for name, value in chosen.items()}}
         words = {name: value.replace("_", "-") for name, value in chosen.items()}
         name, paper = fields["name"].format(**words), fields["paper"].format(**chosen)
-        special = {key: field for value in values for key, field in override.get(value, {}).items()}
-        yield {**fields, "name": name, "paper": paper, "only": only, **special}
+        yield {**fields, "name": name, "paper": paper, "only": only}
 
 
 def find_part(name: str, parts: Mapping[str, Part]) -> Part:

@@ -14,7 +14,6 @@ from unbraid.studies.published import SEVEN_DATASETS, locatello2019
 
 PAGE = ROOT / "docs" / "guides" / "cluster.md"
 MODELS_OF_A_METHOD = 300  # on each dataset: six strengths and 50 seeds
-STEPS = 300_000
 ALL_RUNS = 12_600
 ONE_CHANNEL = ("dsprites", "smallnorb")
 GPUS = (1, 8, 64)
@@ -56,10 +55,10 @@ def study_rates() -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["data"], row["method"]): row for row in result("bench_study_rates")["large"]}
 
 
-def methods_in_order() -> list[str]:
-    """Return the methods of the large study in the order in which their stacks are submitted."""
-    keys = {run.facts()["method"]: run.spec.stack_key() for run in locatello2019() if run.spec.data == "dsprites"}
-    return sorted(keys, key=keys.__getitem__)
+def steps_of_methods() -> dict[str, int]:
+    """Return the training steps of each method of the large study, in the order in which stacks are submitted."""
+    specs = {run.facts()["method"]: run.spec for run in locatello2019() if run.spec.data == "dsprites"}
+    return {name: specs[name].steps for name in sorted(specs, key=lambda name: specs[name].stack_key())}
 
 
 @functools.cache
@@ -68,9 +67,9 @@ def study_tasks() -> list[Task]:
     rates = study_rates()
     tasks = []
     for data in SEVEN_DATASETS:
-        for method in methods_in_order():
+        for method, steps in steps_of_methods().items():
             row = rates["dsprites" if data in ONE_CHANNEL else "color_dsprites", method]
-            seconds = row["runs"] * STEPS / row["model_steps_per_second"]
+            seconds = row["runs"] * steps / row["model_steps_per_second"]
             tasks += [Task(row["runs"], seconds)] * (MODELS_OF_A_METHOD // row["runs"])
     return tasks
 

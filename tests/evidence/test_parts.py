@@ -94,19 +94,11 @@ def test_runs_without_labels_are_in_the_parts_of_another_study(plan):
     assert planned - own <= other
 
 
-def test_an_entry_varies_and_overrides(parts):
+def test_an_entry_varies(parts):
     vary = {"data": ["cars3d"], "method": ["beta_vae", "factor_vae"]}
-    entry = {
-        "name": "a-{method}",
-        "paper": "{data}",
-        "only": {},
-        "vary": vary,
-        "override": {"factor_vae": {"steps": 9}},
-    }
-    first, second = parts.expand(entry)
+    first, second = parts.expand({"name": "a-{method}", "paper": "{data}", "only": {}, "vary": vary})
     assert (first["name"], second["name"], first["paper"]) == ("a-beta-vae", "a-factor-vae", "cars3d")
     assert second["only"] == {"data": ["cars3d"], "method": ["factor_vae"]}
-    assert (first.get("steps"), second["steps"]) == (None, 9)
 
 
 def test_stand_ins_replace_datasets(plan):
