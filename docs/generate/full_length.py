@@ -37,11 +37,12 @@ def full_length_section(name: str) -> str:
         body.append([study, f"`{data}`", changed, str(latents), f"{steps:,}", str(len(members)), *scores])
     devices = ", ".join(sorted(set(runs["device"])))
     text = (
-        "Settings and steps are those of published studies. The table has means and standard deviations over runs with "
-        f"different seeds on one {devices}, scored with [reference draws]({DRAWS}). "
+        "The runs have the settings and steps of published studies. The column *settings* has the hyperparameters "
+        "that do not have their default values. Scores are means and standard deviations over seeds, on one "
+        f"{devices}, with [reference draws]({DRAWS}). "
         "[Does it reproduce?](../guides/reproduction_results.md) compares them with published numbers."
     )
-    heads = ["study", "data", "settings other than the defaults", "latents", "steps", "runs", *shown.values()]
+    heads = ["study", "data", "settings", "latents", "steps", "runs", *shown.values()]
     return f"## After long training\n\n{text}\n\n{table(heads, body)}"
 
 
@@ -65,10 +66,12 @@ def equal(value: Any, default: Any) -> bool:
 def mean_and_deviation(values: Series) -> str:
     """Return the mean and the standard deviation of the finite values, or "-" if there are none.
 
+    Spaces are not broken, so that a cell has one line.
+
     >>> mean_and_deviation(Series([0.1, 0.3, None]))
-    '0.20 ± 0.14'
+    '0.20&nbsp;±&nbsp;0.14'
     """
     found = DataFrame({"value": values}).dropna()["value"]
     if found.empty:
         return "-"
-    return f"{found.mean():.2f}" + (f" ± {found.std():.2f}" if len(found) > 1 else "")
+    return f"{found.mean():.2f}" + (f"&nbsp;±&nbsp;{found.std():.2f}" if len(found) > 1 else "")
