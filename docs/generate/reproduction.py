@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from generate import ROOT
-from generate.markdown import RESULTS, replace_block, table
+from generate.markdown import RESULTS, replace_block, result, table
 from unbraid.cli.reproduce import format_mean, published_text
 from unbraid.reproduction import RULE, TARGETS
 from unbraid.reproduction.agreement import Cell, OurResult, PublishedSign, make_cell
@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "guides" / "reproduction_results.md"
 EVIDENCE = ROOT / "evidence"
 SHORT = {"demystifying2021": "study_demystifying", "locatello2019": "study_dsprites"}  # tables of shorter trainings
 CRITIC_RATE, CRITIC_BATCH = 1e-4, 64  # the settings of FactorVAE
+SOURCES = {"published": "published", "ours": "on our images"}  # of losses of published models
 HEAD = ["source", "cell", "score", "published", "ours", "runs", "steps", "length", "verdict", "note"]
 
 
@@ -160,7 +161,8 @@ def count(length: str, verdict: str) -> int:
 def count_text() -> str:
     """Return the count of cells as sentences."""
     agree, differ = count("full", "agree"), count("full", "differ")
-    unexplained = sum(line.note == "open" for line in lines() if line.verdict == "differ" and line.length == "full")
+    differing = [line for line in lines() if line.verdict == "differ" and line.length == "full"]
+    unexplained = sum(line.note.startswith("open") for line in differing)
     open_signs = sum(line.verdict == "open" for line in lines())
     waiting = sum(line.verdict == "not trained" for line in lines())
     share = f" ({agree / (agree + differ):.0%})" if agree + differ else ""
@@ -196,9 +198,27 @@ def row(line: Line) -> list[str]:
     return [cell.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("+-", "±") for cell in cells]
 
 
+def weights_text() -> str:
+    """Return the losses of published models on our images, beside the published losses."""
+    bench = result("bench_published_weights")
+    terms = {"reconstruction": "reconstruction", "kl": "KL"}
+    body = [
+        [row["model"], *(f"{row[source][term]:.2f}" for term in terms for source in SOURCES)] for row in bench["models"]
+    ]
+    heads = ["model", *(f"{title}, {where}" for title in terms.values() for where in SOURCES.values())]
+    largest = [max(abs(row["ours"][t] / row["published"][t] - 1) for row in bench["models"]) for t in terms]
+    return (
+        "The table has the published losses of the last epoch of training, and the losses of the published weights on "
+        f"{bench['samples']:,} images of `{bench['data']}`, in nats per image "
+        f"(`benchmarks/bench_published_weights.py`).\n\n{table(heads, body)}\n\n"
+        f"The largest relative differences are {largest[0]:.1%} of the reconstruction and {largest[1]:.1%} of the KL."
+    )
+
+
 def reproduction_pages() -> dict[Path, str]:
-    """Return the page with its current count, rule and table."""
+    """Return the page with its current count, rule and tables."""
     text = PAGE.read_text()
-    for name, content in {"count": count_text(), "rule": RULE, "cells": cells_table()}.items():
+    blocks = {"count": count_text(), "rule": RULE, "weights": weights_text(), "cells": cells_table()}
+    for name, content in blocks.items():
         text = replace_block(text, name, content)
     return {PAGE: text}
