@@ -56,12 +56,58 @@ _float_to_bits, _bits_to_float = (
 
 
 def as_blocks(codes: Array) -> Array:
-    """Return the codes and a column of ones as blocks of shape (blocks, d + 1, ROWS), padded with rows of zeros."""
+    """Return the codes and a column of ones as blocks of shape (blocks, columns, ROWS).
+
+    They are padded with rows of zeros, and with columns of zeros, so that the number of columns is a multiple of four.
+    """
     n, d = codes.shape
-    count = -(-n // ROWS)
-    table = np.zeros((count * ROWS, d + 1))
+    count, columns = -(-n // ROWS), _round_up(d + 1, 4)
+    table = np.zeros((count * ROWS, columns))
     table[:n, :d], table[:n, d] = codes, 1.0
-    return np.ascontiguousarray(table.reshape(count, ROWS, d + 1).transpose(0, 2, 1))
+    return np.ascontiguousarray(table.reshape(count, ROWS, columns).transpose(0, 2, 1))
+
+
+@kernel()
+def _round_up(n: int, multiple: int) -> int:
+    """Return the smallest multiple of `multiple` that is not below n."""
+    return -(-n // multiple) * multiple
+
+
+@kernel(fastmath=FAST)
+def _linear_scores(weights: Array, x: Array, scores: Array) -> None:
+    """Write weights (k, p) times x (p, ROWS) to `scores`. k must be even, and p a multiple of four.
+
+    Two classes and four columns are processed at a time, so that the weights stay in registers. For matrices of this
+    shape, this takes about half of the time of a matrix product of BLAS.
+    """
+    scores[:] = 0.0
+    for c in range(0, len(weights), 2):
+        s0, s1 = scores[c], scores[c + 1]
+        for f in range(0, len(x), 4):
+            x0, x1, x2, x3 = x[f], x[f + 1], x[f + 2], x[f + 3]
+            a0, a1, a2, a3 = weights[c, f], weights[c, f + 1], weights[c, f + 2], weights[c, f + 3]
+            b0, b1, b2, b3 = weights[c + 1, f], weights[c + 1, f + 1], weights[c + 1, f + 2], weights[c + 1, f + 3]
+            for i in range(ROWS):
+                s0[i] += a0 * x0[i] + a1 * x1[i] + a2 * x2[i] + a3 * x3[i]
+                s1[i] += b0 * x0[i] + b1 * x1[i] + b2 * x2[i] + b3 * x3[i]
+
+
+@kernel(fastmath=FAST | {"reassoc"})
+def _add_products(scores: Array, x: Array, sums: Array) -> None:
+    """Add scores (k, ROWS) times the transpose of x (p, ROWS) to `sums`. k must be even, and p a multiple of four."""
+    for c in range(0, len(scores), 2):
+        s0, s1 = scores[c], scores[c + 1]
+        for f in range(0, len(x), 4):
+            x0, x1, x2, x3 = x[f], x[f + 1], x[f + 2], x[f + 3]
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+            for i in range(ROWS):
+                u, v = s0[i], s1[i]
+                a0, a1, a2, a3 = a0 + u * x0[i], a1 + u * x1[i], a2 + u * x2[i], a3 + u * x3[i]
+                b0, b1, b2, b3 = b0 + v * x0[i], b1 + v * x1[i], b2 + v * x2[i], b3 + v * x3[i]
+            for q, value in enumerate((a0, a1, a2, a3)):
+                sums[c, f + q] += value
+            for q, value in enumerate((b0, b1, b2, b3)):
+                sums[c + 1, f + q] += value
 
 
 @kernel(fastmath=FAST)
@@ -130,29 +176,28 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
     """
     (k, p), classes = sums.shape, sums.shape[0] + zero
     w, g = flat.reshape(k, p), gradient.reshape(k, p)
-    base2, scores, part = w * LOG2E, np.zeros((classes, ROWS)), np.empty((k, p))
-    top, norm, weighted = np.empty(ROWS), np.empty(ROWS), np.empty((p, ROWS))
+    base2 = np.zeros((_round_up(classes, 2), x.shape[1]))  # the last class has the score 0 if `zero`
+    base2[:k, :p] = w * LOG2E
+    scores, expected = np.empty((len(base2), ROWS)), np.zeros(base2.shape)
+    top, norm, weighted = np.empty(ROWS), np.empty(ROWS), np.empty(x.shape[1:])
     total = 0.0
-    g[:] = 0.0
     for b in range(x.shape[0]):
-        np.dot(base2, x[b], scores[:k])
-        scores[k:] = 0.0
-        _row_maxima(scores, top)
-        _exponentiate_scores(scores, top, norm)
+        _linear_scores(base2, x[b], scores)
+        _row_maxima(scores[:classes], top)
+        _exponentiate_scores(scores[:classes], top, norm)
         norm[min(ROWS, rows - b * ROWS) :] = 1.0
         total += _sum_log_norms(top, norm)
         inverse = 1 / norm
-        for f in range(p):
+        for f in range(x.shape[1]):
             for i in range(ROWS):
                 weighted[f, i] = x[b, f, i] * inverse[i]
-        np.dot(scores[:k], weighted.T, part)
-        g += part
+        _add_products(scores, weighted, expected)
     loss = total * LN2
     square = 0.0
     for c in range(k):
         for f in range(p):
             loss -= w[c, f] * sums[c, f]
-            g[c, f] = (g[c, f] - sums[c, f]) / rows
+            g[c, f] = (expected[c, f] - sums[c, f]) / rows
             if f < p - 1:
                 square += w[c, f] ** 2
                 g[c, f] += penalty * w[c, f]
