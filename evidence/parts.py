@@ -9,6 +9,8 @@ Usage:
     python evidence/parts.py                        show all parts
     python evidence/parts.py --run                  run the first part that is not finished (needs a GPU)
     python evidence/parts.py --run NAME             run the part with this name
+    python evidence/parts.py --run NAME --device cpu
+                                                    run a part that hardly needs training, such as those of PCA and ICA
     python evidence/parts.py --collect NAME FOLDER  add the finished runs in the folder of a study to results.csv
 
 Several parts may run at the same time in separate processes.
@@ -158,11 +160,14 @@ def collected_runs(path: Path = RESULTS) -> set[str]:
     return set(pd.read_csv(path, usecols=["run"])["run"]) if path.exists() else set()
 
 
-def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = False) -> int:
+def collect(
+    part: Part, folder: Path, path: Path = RESULTS, running: bool = False, device: str = "unknown"
+) -> int:
     """Add the finished runs in the folder of a study to the table of results, and return how many are new.
 
     Rows of the same run are replaced. Runs that do not belong to the part are left out. While the part is still
     `running`, runs that lack scores are left out, and nothing is added if the study ends with further computations.
+    On a machine without a GPU, `device` says where the runs were trained.
     """
     if running and (target := TARGETS.get(part.study)) and target.finish:
         return 0
@@ -173,8 +178,8 @@ def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = Fals
         new = new[has_scores(new, part.metrics)]
     if new.empty:
         return 0
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
-    new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=device)
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else device
+    new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=name)
     return add_rows(path, new)
 
 
@@ -213,12 +218,12 @@ def next_part(parts: Mapping[str, Part], collected: set[str]) -> Part | None:
     return next((part for part in parts.values() if not set(part.run_ids) <= collected), None)
 
 
-def run_part(part: Part) -> None:
+def run_part(part: Part, device: str = "cuda") -> None:
     """Run a part and collect what is finished, even if it is interrupted."""
     try:
-        part.run(collected_runs())
+        part.run(collected_runs(), device)
     finally:
-        new = collect(part, FOLDER / "runs" / part.name)
+        new = collect(part, FOLDER / "runs" / part.name, device=device)
         print(f"{part.name}: {new} new runs in {RESULTS}")
 
 
@@ -226,6 +231,7 @@ def main() -> None:
     """Parse the command line, and show, run or collect parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="?", const="", metavar="NAME", help="run this part, or the next one")
+    parser.add_argument("--device", default="cuda", help="device to train on; cpu is enough for parts without training")
     parser.add_argument("--collect", nargs=2, metavar=("NAME", "FOLDER"), help="add finished runs to results.csv")
     options = parser.parse_args()
     parts = read_plan()
@@ -235,7 +241,7 @@ def main() -> None:
             print(f"{collect(find_part(name, parts), Path(folder))} new runs in {RESULTS}")
         upcoming = next_part(parts, collected_runs())
         if options.run is not None and (part := find_part(options.run, parts) if options.run else upcoming):
-            run_part(part)
+            run_part(part, options.device)
     except UserError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(state_table(parts, collected_runs()))
