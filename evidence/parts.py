@@ -160,9 +160,7 @@ def collected_runs(path: Path = RESULTS) -> set[str]:
     return set(pd.read_csv(path, usecols=["run"])["run"]) if path.exists() else set()
 
 
-def collect(
-    part: Part, folder: Path, path: Path = RESULTS, running: bool = False, device: str = "unknown"
-) -> int:
+def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = False, device: str = "unknown") -> int:
     """Add the finished runs in the folder of a study to the table of results, and return how many are new.
 
     Rows of the same run are replaced. Runs that do not belong to the part are left out. While the part is still
