@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unbraid import zoo
+
 PEERS = {
     "DL": ("google-research/disentanglement_lib 1.5", "Apache-2.0", "2020, TensorFlow 1.14"),
     "ER": ("erow/disentanglement_lib", "Apache-2.0", "2023, PyTorch"),
@@ -30,6 +32,13 @@ LAWS, PAIRS, VITAE, QUANTISED = "test_methods.py", "test_ada_and_slow.py", "test
 GOLDEN, LINEAR, INFORMATION = "test_metrics_golden.py", "test_linear_metrics.py", "test_information.py"
 INTERVENTIONS, PEER_METRICS = "test_interventions.py", "test_peers.py"
 READERS, LABELLED, SAMPLING = "test_readers.py", "test_labelled_readers.py", "test_sampling.py"
+
+
+def zoo_contents() -> str:
+    """Return how many models, methods and datasets the zoo has."""
+    names = [model.name.split("/") for model in zoo.list()]
+    methods, data = ({part[i] for part in names} for i in (1, 0))
+    return f"{len(names)} models of {len(methods)} methods, trained on {', '.join(sorted(data))}"
 
 
 @dataclass(frozen=True)
@@ -286,7 +295,7 @@ PIPELINE = FeatureTable("Pipeline", ("DL", "DIS", "YD", "PY", "AA", "DCF", "LQ",
     Feature("pretrained models", ". . Y Y . . P . . . Y",
         ("test_zoo.py::test_the_package_has_a_model_of_dsprites_that_has_learned_the_position",
          "test_zoo.py::test_kept_scores_are_computed_again"),
-        partly="two models of one method on dSprites, in the package"),
+        partly=f"{zoo_contents()}, in the package"),
     Feature("documentation site", ". Y . Y . . . . Y Y Y", ("test_site.py::test_every_page_is_in_the_navigation",)),
     Feature("tests in continuous integration", "P Y . Y P . . P Y Y Y",
         (f"{LAWS}::test_families_cover_the_registry", "test_metrics.py::test_tables_cover_the_registry")),
