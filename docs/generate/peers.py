@@ -84,7 +84,7 @@ METHODS = FeatureTable("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
          "test_cascade_vae.py::test_latents_become_informative_one_after_another",
          "test_deft.py::test_gradients_of_groups_are_those_of_a_beta_vae_times_a_factor",
          "test_deft.py::test_groups_become_informative_one_after_another"), ("cascade_vae_c", "deft"),
-        elsewhere="snu-mllab/DisentanglementICML19"),
+        elsewhere="snu-mllab/DisentanglementICML19 (CascadeVAE)"),
     Feature("DFC, perceptual losses", ". . Y . P . . . . Y .",
         ("test_dfc_vae.py::test_loss_by_hand", "test_dfc_vae.py::test_features_of_a_trained_encoder"), ("dfc_vae",),
         partly="with random features, or with those of a network of your own"),

@@ -20,8 +20,7 @@ class CascadeVAEC(Method):
     r"""A VAE that begins to use its latents one after another, because the weights of their KL terms fall in order.
 
     .. math:: E_q[-\log p(x|z)] + \sum_{i=1}^d \beta_i(t)\, KL(q(z_i|x) \| p(z_i)), \quad
-              \beta_i(t) = \begin{cases} \beta_l & \text{if } t \ge (i - 1)\, T / (d - 1) \\
-              \beta_h & \text{otherwise} \end{cases}
+              \beta_i(t) = \beta_l \text{ if } t \ge \tfrac{i - 1}{d - 1} T, \text{ else } \beta_h
 
     t is the step, d is the number of latents, and T is `iteration_threshold`. The weight of the first latent is the low
     weight :math:`\beta_l` (`beta_low`) from the start. The weight of each further latent falls from the high weight

@@ -49,24 +49,24 @@ class DEFT(Method):
               s(t) = \min\big(\lfloor t\,(G - 1) / T \rfloor, G - 1\big), \quad
               \beta_s = \beta_0 \Big(\frac{\beta_{G-1}}{\beta_0}\Big)^{s / (G - 1)}
 
-    .. math:: \frac{\partial L}{\partial \phi_g} \to c_{g s}\, \frac{\partial L}{\partial \phi_g}, \quad
-              c_{g s} = \begin{cases} \gamma & \text{if } g < s \\ 1 & \text{if } g = s \\
-              0 & \text{if } g > s \end{cases}
-
     t is the step, s the stage, and T is `iteration_threshold`, the step at which the last stage begins. Each group
-    :math:`g = 0, \dots, G - 1` has `group_size` latents and an encoder of its own with parameters :math:`\phi_g`. The
-    last group is smaller if `group_size` does not divide the number of latents. The weight of the KL falls in a
-    geometric sequence from :math:`\beta_0` (`beta`) to :math:`\beta_{G-1}` (`beta_last`). A large weight lets only
-    those factors be encoded that improve the reconstruction most, so each stage is meant to encode the next factors, in
-    a new group. The factor :math:`\gamma` on the gradients of earlier groups makes it harder for the new information to
-    spread into their latents. Groups whose stage has not begun have no gradient, so their encoders stay as initialised.
-    The decoder is always trained. With one group, the loss is that of a beta-VAE with the weight :math:`\beta_0`.
+    :math:`g = 0, \dots, G - 1` has `group_size` latents and an encoder of its own. The last group is smaller if
+    `group_size` does not divide the number of latents. In stage s, the gradient of the loss with respect to the encoder
+    of group g is multiplied by :math:`\gamma` if g < s, by 1 if g = s, and by 0 if g > s. Encoders of later groups thus
+    stay as initialised. The decoder is trained in all stages.
+
+    The weight of the KL falls in a geometric sequence from :math:`\beta_0` (`beta`) to :math:`\beta_{G-1}`
+    (`beta_last`). With a large weight, only those factors are encoded that improve the reconstruction most. Each stage
+    is meant to encode further factors in its own group. The factor :math:`\gamma` makes it harder for the new
+    information to spread into the latents of earlier groups. With one group, the loss is that of a beta-VAE with the
+    weight :math:`\beta_0`.
 
     Limitations: Adam divides gradients by their recent magnitude, and each group has an encoder of its own. A factor
     :math:`\gamma > 0` therefore reduces the updates of a group only at first. With the default :math:`\gamma`, the
     updates have more than 70 % of their usual size again 5,000 steps after the stage of the group has ended. With
-    :math:`\gamma = 0` the encoder of the group no longer changes. Suitable weights depend on the dataset. The authors
-    find them by training with a falling weight and observing at which weights the KL of latents begins to rise.
+    :math:`\gamma = 0`, the encoder of the group stops changing within 200 steps. Suitable weights depend on the
+    dataset. The authors find them by training with a falling weight and observing at which weights the KL of latents
+    begins to rise.
 
     Deviations: the authors' code takes a list of weights, for example 70, 30, 12 and 4 for dSprites, 160, 105, 30 and 4
     for color_dsprites, and 30, 5, 3 and 1 for SmallNORB. It uses 5 groups of 2 latents, and the last weight again in
