@@ -29,16 +29,16 @@ class CascadeVAEC(Method):
     penalises the total correlation of the latents without an estimate of it. From step T on, the loss is that of a
     beta-VAE with the weight :math:`\beta_l`. With d = 1 it is this loss from the start.
 
-    Deviations: this is the part of CascadeVAE for continuous latents, which the paper compares with other methods as
-    CascadeVAE-C. The discrete latents of CascadeVAE, which are inferred by minimum cost flow, are not implemented. The
-    length of a stage is given by T, so it depends on the number of latents. The default of T is 20,000 steps for each
-    of the 9 stages before the last one, which is the setting of the authors' code for 10 latents. The authors' code
-    uses a new Adam optimiser in each stage, whose moments start at 0, adds an L2 penalty of weight 0.00004 on the
-    weights of the networks, and keeps the checkpoint with the best FactorVAE score. Here the moments are kept, there is
-    no L2 penalty, and the last step is used, because choosing a checkpoint by a score needs labels.
+    Deviations: this is CascadeVAE-C, the part of CascadeVAE for continuous latents. The discrete latents of CascadeVAE,
+    which are inferred by minimum cost flow, are not implemented. The length of a stage is given by T, so it depends on
+    the number of latents. The default of T is 20,000 steps for each of the 9 stages before the last one, which is the
+    setting of the authors' code for 10 latents. The authors' code uses a new Adam optimiser in each stage, whose
+    moments start at 0, adds an L2 penalty of weight 0.00004 on the weights of the networks, and keeps the checkpoint
+    with the best FactorVAE score. Here the moments are kept, there is no L2 penalty, and the last step is used, because
+    choosing a checkpoint by a score needs labels.
     Reference: Jeong & Song (2019), "Learning discrete and continuous factors of data via alternating disentanglement",
-    arXiv:1905.09432, section 3. Weights and stages are those of the authors' code,
-    github.com/snu-mllab/DisentanglementICML19, Dsprites_exp/CascadeVAE-C.
+    arXiv:1905.09432. Weights and stages are those of the authors' code, github.com/snu-mllab/DisentanglementICML19,
+    Dsprites_exp/CascadeVAE-C.
     """
 
     beta_high: Hyper = setting(10.0, "weight of the KL of a latent before its stage", low=0, swept=True)
