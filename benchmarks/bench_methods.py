@@ -89,6 +89,8 @@ CASES: dict[str, Case] = {
     "control_vae": Case(methods.ControlVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.01), steps=1_000),
     "dynamic_vae": Case(DYNAMIC, steps=1_000),
     "devae": Case(methods.DeVAE(beta_last=20.0), steps=500),
+    "cascade_vae_c": Case(methods.CascadeVAEC(iteration_threshold=1_200.0)),
+    "deft": Case(methods.DEFT(beta=20.0, beta_last=2.0, iteration_threshold=800.0), steps=1_000),
     "factor_vae": Case(methods.FactorVAE(gamma=10.0, critic_learning_rate=1e-3), steps=1_000),
     "beta_tcvae": Case(methods.BetaTCVAE(beta=8.0, estimator="stratified")),
     "dip_vae_i": Case(methods.DIPVAEI()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from families.base import MethodFacts
 from unbraid.methods import (
+    DEFT,
     DFCVAE,
     DIPVAEI,
     DIPVAEII,
@@ -12,6 +13,7 @@ from unbraid.methods import (
     AnnealedVAE,
     BetaTCVAE,
     BetaVAE,
+    CascadeVAEC,
     ControlVAE,
     DeVAE,
     DynamicVAE,
@@ -37,6 +39,15 @@ FACTS: dict[str, MethodFacts] = {
         limits=[(DynamicVAE(kp=0.0, ki=0.0, beta_start=3.0), BetaVAE(beta=3.0))],
     ),
     "devae": MethodFacts(DeVAE(beta=0.1, beta_last=0.2)),
+    "cascade_vae_c": MethodFacts(
+        CascadeVAEC(beta_high=0.2, beta_low=0.1, iteration_threshold=100.0),
+        limits=[(CascadeVAEC(beta_high=3.0, beta_low=3.0), BetaVAE(beta=3.0))],
+    ),
+    "deft": MethodFacts(
+        DEFT(beta=0.2, beta_last=0.1, iteration_threshold=50.0),
+        all_learn_at=60_000,
+        limits=[(DEFT(beta=3.0, beta_last=1.0, group_size=100), BetaVAE(beta=3.0))],
+    ),
     "factor_vae": MethodFacts(FactorVAE(gamma=1.0), limits=[(FactorVAE(gamma=0.0), VAE())]),
     "beta_tcvae": MethodFacts(
         BetaTCVAE(beta=1.5),

@@ -60,7 +60,7 @@ def test_vmap_equals_one_by_one_on_images(name: str, sprites: FactorData) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_learns(name: str, smallest_data: FactorData) -> None:
-    assert_every_parameter_learns(METHODS[name](), smallest_data)
+    assert_every_parameter_learns(METHODS[name](), smallest_data, METHOD_FACTS[name].all_learn_at)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ import torch._inductor
 from torch import Tensor
 
 from unbraid import noise
-from unbraid.methods import PCL, BetaTCVAE, BetaVAE, Method, SlowVAE
+from unbraid.methods import DEFT, PCL, BetaTCVAE, BetaVAE, Method, SlowVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -46,7 +46,9 @@ def stack_pair(method: Method) -> tuple[Stack, Stack]:
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("method", [BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL(), DEFT()], ids=lambda m: type(m).__name__
+)
 def test_a_compiled_step_equals_the_step(method: Method) -> None:
     """This includes the critic of FactorVAE, whose weight gradients are computed by the optimiser."""
     compiled, other = stack_pair(method)

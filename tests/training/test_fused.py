@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method, PoincareVAE
+from unbraid.methods import DEFT, METHODS, PMP, BetaVAE, FactorVAE, Method, PoincareVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic
@@ -153,6 +153,7 @@ CASES = [
     ("ml_vae", burgess, 1, 32, "bernoulli", 4),
     ("control_vae", locatello, 1, 32, "bernoulli", 2),
     ("dynamic_vae", burgess, 1, 32, "bernoulli", 2),
+    ("cascade_vae_c", locatello, 1, 32, "bernoulli", 2),
     ("s_vae", burgess, 1, 32, "bernoulli", 2),
     ("poincare_vae", burgess, 1, 32, "bernoulli", 2),
     ("lsbd_vae", locatello, 1, 32, "bernoulli", 2),
@@ -168,9 +169,9 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod and DeVAE have no kernels
-# (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
-TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod and DeVAE and the encoders of
+# DEFT have no kernels (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
+TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "deft", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -204,6 +205,14 @@ def test_fused_and_plain_gradients_of_devae_are_equal() -> None:
     """Only the encoder has kernels, because the decoder is shared by several spaces."""
     plain, fused = plain_and_fused(locatello, methods_with_different_hypers("devae"), random_images(1), batch=2)
     assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused)
+
+
+def test_fused_and_plain_gradients_of_deft_are_equal() -> None:
+    """Only the decoder has kernels. At step 2, the earlier group has a factor on its gradient."""
+    methods: list[Method] = [DEFT(beta=8.0, gamma=gamma, iteration_threshold=1.0) for gamma in (0.1, 0.5)]
+    plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[1:]
     assert_same_gradients(plain, fused)
 
 

@@ -43,6 +43,8 @@ DISPLAY_NAMES = {
     "ml_vae": "ML-VAE",
     "joint_vae": "JointVAE",
     "devae": "DeVAE",
+    "cascade_vae_c": "CascadeVAE-C",
+    "deft": "DEFT",
     "control_vae": "ControlVAE",
     "dynamic_vae": "DynamicVAE",
     "s_vae": "S-VAE",

@@ -17,10 +17,12 @@ from unbraid.methods.ae_ica import AEICA
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.cascade_vae import CascadeVAEC
 from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.decoder_penalties import DecoderPenalties
+from unbraid.methods.deft import DEFT
 from unbraid.methods.devae import DeVAE
 from unbraid.methods.dfc_vae import DFCVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
@@ -68,6 +70,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "control_vae": ControlVAE,
     "dynamic_vae": DynamicVAE,
     "devae": DeVAE,
+    "cascade_vae_c": CascadeVAEC,
+    "deft": DEFT,
     "factor_vae": FactorVAE,
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
@@ -96,10 +100,10 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "AEICA", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "LSBDVAE", "METHODS",
+    "AE", "AEICA", "CVITAE", "DEFT", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "LSBDVAE", "METHODS",
     "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam",
-    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE", "DecoderPenalties",
-    "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "JointVAE",
-    "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "TripletVAE", "Tripod",
-    "elbo", "setting",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "CascadeVAEC", "ClICA", "ControlVAE", "Controls", "DeVAE",
+    "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper",
+    "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
+    "TripletVAE", "Tripod", "elbo", "setting",
 ]  # fmt: skip
