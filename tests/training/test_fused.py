@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method, PoincareVAE
+from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, GroupifiedVAE, Method, PoincareVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic
@@ -168,9 +168,22 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod and DeVAE have no kernels
-# (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
-TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod, DeVAE and Groupified VAE
+# have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA and ICA have no kernels.
+TESTED_ELSEWHERE = {
+    "sae",
+    "pca",
+    "ica",
+    "tripod",
+    "devae",
+    "commutative_vae",
+    "groupified_vae",
+    "pcl",
+    "cl_ica",
+    "pmp",
+    "u_vitae",
+    "c_vitae",
+}
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -203,6 +216,14 @@ def test_decoders_whose_differences_matter_have_no_kernels(name: str, settings: 
 def test_fused_and_plain_gradients_of_devae_are_equal() -> None:
     """Only the encoder has kernels, because the decoder is shared by several spaces."""
     plain, fused = plain_and_fused(locatello, methods_with_different_hypers("devae"), random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused)
+
+
+def test_fused_and_plain_gradients_of_groupified_vae_are_equal() -> None:
+    """Only the encoder has kernels. It also encodes decoded images, and gradients pass through both networks."""
+    methods: list[Method] = [GroupifiedVAE(beta=beta, start=0, min_kl=0.0) for beta in (1.0, 1.5)]
+    plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=2)
     assert fused.storage.copied == FUSED_ROWS[:1]
     assert_same_gradients(plain, fused)
 
