@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import unbraid as ub
 from support.training import quick_train
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
@@ -182,9 +181,16 @@ def test_settings_of_the_paper() -> None:
     assert (method.hessian, method.commutator, method.group, method.forward) == (40.0, 0.0, 0.1, 0.2)
     assert (method.beta, method.matrix_size, method.initial_scale) == (1.0, 10, 1e-3)
     assert CommutativeVAE.swept_field() == "hessian"
-    entries = ub.methods.CommutativeVAE(matrix_size=4).build(mlp, (16,), 3, "gaussian")
-    assert cast(GroupEncoder, entries.encoder).inner(torch.zeros(2, 16)).shape == (2, 16)
-    assert cast(GroupDecoder, entries.decoder).generators.shape == (3, 4, 4)
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_shapes_of_the_networks(size: int) -> None:
+    """The encoder of a run has an even number of outputs. If m * m is odd, one of them is not used."""
+    net = CommutativeVAE(matrix_size=size).build(mlp, (16,), 3, "gaussian")
+    assert cast(GroupEncoder, net.encoder).matrices(torch.zeros(2, 16)).shape == (2, size**2)
+    assert cast(GroupDecoder, net.decoder).generators.shape == (3, size, size)
+    assert net.encode(torch.zeros(2, 16)).mean.shape == (2, 3)
+    assert net.decode(torch.zeros(2, 3)).shape == (2, 16)
 
 
 class OwnLikelihood(nn.Linear):
@@ -194,8 +200,6 @@ class OwnLikelihood(nn.Linear):
         return (self(z) - x).square().sum(1)
 
 
-def test_settings_that_cannot_be_trained() -> None:
-    with pytest.raises(UserError, match=r"must be even.*Got 5 instead. Use 6"):
-        CommutativeVAE(matrix_size=5)
+def test_decoders_that_cannot_be_trained() -> None:
     with pytest.raises(UserError, match=r"takes matrices instead of latents.*Got OwnLikelihood instead"):
         CommutativeVAE().build(lambda shape, d: (nn.Linear(16, 2 * d), OwnLikelihood(d, 16)), (16,), 3, "gaussian")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
 from unbraid.methods.lie_group import GroupDecoder, GroupEncoder, commutator_penalty, hessian_penalty
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import PairBuilder, VAENet, check_plain_decoder
@@ -43,8 +42,7 @@ class CommutativeVAE(Method):
     Deviations: in the authors' code, the term of :math:`\lambda_C` contains :math:`A_i A_j - (A_i A_j)^T` instead of a
     commutator. Their published settings have :math:`\lambda_C` = 0. The code also has groups that consist of several
     blocks of matrices, with latents of their own. Here there is one block. The matrix exponential is accurate for
-    exponents with absolute row sums of up to 128 (`unbraid.spaces.matrix_exponential`). m must be even, because the
-    encoder of a run has an even number of outputs.
+    exponents with absolute row sums of up to 128 (`unbraid.spaces.matrix_exponential`).
     Reference: Zhu, Xu & Tao (2021), "Commutative Lie Group VAE for Disentanglement Learning", arXiv:2106.03375,
     propositions 1 and 2. Weights and averages are those of the authors' code,
     github.com/zhuxinqimac/CommutativeLieGroupVAE-Pytorch.
@@ -54,24 +52,14 @@ class CommutativeVAE(Method):
     commutator: Hyper = setting(0.0, "weight lambda_C of the commutators of generators", low=0)
     group: Hyper = setting(0.1, "weight lambda_g of the reconstruction error of the matrix", low=0)
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    forward: Hyper = setting(
-        0.2, "probability with which the decoder gets the encoder's matrix in a step", low=0, high=1
-    )
-    matrix_size: int = setting(10, "number m of rows of the matrices, an even number", low=2)
+    forward: Hyper = setting(0.2, "probability with which the decoder gets the encoder's matrix in a step", low=0)
+    matrix_size: int = setting(10, "number m of rows of the matrices", low=1)
     initial_scale: float = setting(1e-3, "standard deviation of the initial entries of the generators", low=1e-9)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.matrix_size % 2:
-            raise UserError(
-                "The 'matrix_size' parameter of CommutativeVAE must be even, because encoders have two outputs per "
-                f"latent. Got {self.matrix_size} instead. Use {self.matrix_size + 1}."
-            )
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         """Build an encoder and a decoder of matrices, the maps to coordinates, and the generators."""
         entries = self.matrix_size**2
-        encoder, decoder = builder(shape, entries // 2)[0], builder(shape, entries)[1]
+        encoder, decoder = builder(shape, (entries + 1) // 2)[0], builder(shape, entries)[1]
         check_plain_decoder(decoder, "The decoder of CommutativeVAE takes matrices instead of latents")
         coordinates = GroupEncoder(encoder, self.matrix_size, latents)
         return self.extend(

@@ -117,7 +117,7 @@ class GroupifiedVAE(Method):
     beta: Hyper = setting(10.0, "weight of the KL term", low=0, swept=True)
     isomorphism: Hyper = setting(1.0, "weight gamma of the isomorphism loss", low=0)
     order: int = setting(15, "order n of the cyclic groups; z and z + n are decoded to the same example", low=3)
-    start: int = setting(2_000, "number of steps without the isomorphism loss", low=0)
+    start: int = setting(2_000, "number of training steps without the isomorphism loss", low=0)
     min_kl: Hyper = setting(30 / 32, "mean KL in nats above which a latent is active", low=0)
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:

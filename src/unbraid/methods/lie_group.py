@@ -20,24 +20,24 @@ class GroupEncoder(nn.Module):
     The two maps from the m x m entries of a matrix to coordinates have one hidden layer of 4 m x m ReLU units each.
 
     Args:
-        inner: A module that maps examples (b, ...) to the entries of matrices, (b, m * m).
+        inner: A module that maps examples (b, ...) to the entries of matrices, (b, m * m). If it has more outputs, the
+            others are ignored.
         size: The number m of rows of a matrix.
         latents: The number of coordinates.
     """
 
     def __init__(self, inner: nn.Module, size: int, latents: int) -> None:
         super().__init__()
-        self.inner = inner
-        self.mean, self.logvar = (self._coordinates(size**2, latents) for _ in range(2))
+        self.inner, self.entries = inner, size**2
+        self.mean, self.logvar = (self._coordinates(latents) for _ in range(2))
 
-    @staticmethod
-    def _coordinates(entries: int, latents: int) -> nn.Module:
-        hidden = HIDDEN * entries
-        return init_glorot(nn.Sequential(nn.Linear(entries, hidden), nn.ReLU(), nn.Linear(hidden, latents)))
+    def _coordinates(self, latents: int) -> nn.Module:
+        hidden = HIDDEN * self.entries
+        return init_glorot(nn.Sequential(nn.Linear(self.entries, hidden), nn.ReLU(), nn.Linear(hidden, latents)))
 
     def matrices(self, x: Tensor) -> Float[Tensor, "b mm"]:
         """Return the matrices of examples, row by row."""
-        return cast(Tensor, self.inner(x))
+        return cast(Tensor, self.inner(x))[:, : self.entries]
 
     def coordinates(self, matrices: Float[Tensor, "b mm"]) -> Float[Tensor, "b dd"]:
         """Return the means of the coordinates, followed by their log variances."""
