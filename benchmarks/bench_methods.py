@@ -98,6 +98,8 @@ CASES: dict[str, Case] = {
     "info_vae": Case(methods.InfoVAE()),
     "hfs": Case(methods.HFS(), steps=1_000),
     "dfc_vae": Case(methods.DFCVAE(), steps=500),
+    "commutative_vae": Case(methods.CommutativeVAE()),
+    "groupified_vae": Case(methods.GroupifiedVAE(beta=4.0, start=200), steps=500),
     "semi_vae": Case(methods.SemiVAE(), steps=1_000),
     "ivae": Case(methods.IVAE(factor=1), steps=1_000),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),

@@ -48,6 +48,8 @@ GUIDES = {  # guides that use a method
             "s_vae",
             "lsbd_vae",
             "poincare_vae",
+            "commutative_vae",
+            "groupified_vae",
         ),
     ),
     "how examples are drawn": (

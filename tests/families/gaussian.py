@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from torch import Tensor
+
 from families.base import MethodFacts
 from unbraid.methods import (
     DEFT,
@@ -14,13 +18,35 @@ from unbraid.methods import (
     BetaTCVAE,
     BetaVAE,
     CascadeVAEC,
+    CommutativeVAE,
     ControlVAE,
     DeVAE,
     DynamicVAE,
     FactorVAE,
+    GroupifiedVAE,
     InfoVAE,
     JointVAE,
 )
+from unbraid.methods.method import Batch, Loss
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+
+@dataclass(frozen=True)
+class MatrixBetaVAE(CommutativeVAE):
+    """A beta-VAE with the networks of a Commutative VAE, whose decoder gets the matrix exponential."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        return BetaVAE(beta=self.beta).objective(net, batch, noise, step)
+
+
+@dataclass(frozen=True)
+class CircleBetaVAE(GroupifiedVAE):
+    """A beta-VAE whose decoder gets the sines and cosines of its latents."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        return BetaVAE(beta=self.beta).objective(net, batch, noise, step)
+
 
 # The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
 FACTS: dict[str, MethodFacts] = {
@@ -66,6 +92,14 @@ FACTS: dict[str, MethodFacts] = {
         DFCVAE(beta=0.1),
         falling_term="features",
         limits=[(DFCVAE(beta=3.0, features=0.0, pixels=1.0), BetaVAE(beta=3.0))],
+    ),
+    "commutative_vae": MethodFacts(
+        CommutativeVAE(beta=0.1),
+        limits=[(CommutativeVAE(beta=3.0, hessian=0.0, group=0.0, forward=0.0), MatrixBetaVAE(beta=3.0))],
+    ),
+    "groupified_vae": MethodFacts(
+        GroupifiedVAE(beta=0.1, start=20, min_kl=0.1),
+        limits=[(GroupifiedVAE(beta=3.0, isomorphism=0.0, start=0, min_kl=0.0), CircleBetaVAE(beta=3.0))],
     ),
     "hfs": MethodFacts(HFS(beta=0.1, gamma=0.1), limits=[(HFS(beta=3.0, gamma=0.0), BetaVAE(beta=3.0))]),
 }

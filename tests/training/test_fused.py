@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unbraid.methods import DEFT, METHODS, PMP, BetaVAE, FactorVAE, Method, PoincareVAE
+from unbraid.methods import DEFT, METHODS, PMP, BetaVAE, FactorVAE, GroupifiedVAE, Method, PoincareVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic
@@ -169,9 +169,12 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod and DeVAE and the encoders of
-# DEFT have no kernels (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
-TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "deft", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod, DeVAE and Groupified VAE and the
+# encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA and ICA have no kernels.
+TESTED_ELSEWHERE = {
+    "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "pmp", "u_vitae",
+    "c_vitae",
+}  # fmt: skip
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -213,6 +216,14 @@ def test_fused_and_plain_gradients_of_deft_are_equal() -> None:
     methods: list[Method] = [DEFT(beta=8.0, gamma=gamma, iteration_threshold=1.0) for gamma in (0.1, 0.5)]
     plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=2)
     assert fused.storage.copied == FUSED_ROWS[1:]
+    assert_same_gradients(plain, fused)
+
+
+def test_fused_and_plain_gradients_of_groupified_vae_are_equal() -> None:
+    """Only the encoder has kernels. It also encodes decoded images, and gradients pass through both networks."""
+    methods: list[Method] = [GroupifiedVAE(beta=beta, start=0, min_kl=0.0) for beta in (1.0, 1.5)]
+    plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[:1]
     assert_same_gradients(plain, fused)
 
 

@@ -39,6 +39,8 @@ DISPLAY_NAMES = {
     "diffusion_vae": "Diffusion VAE",
     "vae": "VAE",
     "hfs": "HFS",
+    "commutative_vae": "Commutative VAE",
+    "groupified_vae": "Groupified VAE",
     "group_vae": "Group-VAE",
     "ml_vae": "ML-VAE",
     "joint_vae": "JointVAE",

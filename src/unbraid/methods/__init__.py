@@ -19,6 +19,7 @@ from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.cascade_vae import CascadeVAEC
 from unbraid.methods.cl_ica import ClICA
+from unbraid.methods.commutative_vae import CommutativeVAE
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.decoder_penalties import DecoderPenalties
@@ -30,6 +31,7 @@ from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
 from unbraid.methods.fsq import FSQ
 from unbraid.methods.group_vae import MLVAE, GroupVAE
+from unbraid.methods.groupified_vae import GroupifiedVAE
 from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
@@ -79,6 +81,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "info_vae": InfoVAE,
     "hfs": HFS,
     "dfc_vae": DFCVAE,
+    "commutative_vae": CommutativeVAE,
+    "groupified_vae": GroupifiedVAE,
     "semi_vae": SemiVAE,
     "ivae": IVAE,
     "ada_gvae": AdaGVAE,
@@ -102,8 +106,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 __all__ = [
     "AE", "AEICA", "CVITAE", "DEFT", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "LSBDVAE", "METHODS",
     "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam",
-    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "CascadeVAEC", "ClICA", "ControlVAE", "Controls", "DeVAE",
-    "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper",
-    "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "TripletVAE", "Tripod", "elbo", "setting",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "CascadeVAEC", "ClICA", "CommutativeVAE", "ControlVAE", "Controls",
+    "DeVAE", "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE",
+    "GroupifiedVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE",
+    "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
 ]  # fmt: skip

@@ -13,9 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
-from unbraid.nets.vae import LikelihoodDecoder, PairBuilder, VAENet
+from unbraid.nets.vae import PairBuilder, VAENet, check_plain_decoder
 from unbraid.noise import Noise
 
 
@@ -92,11 +91,7 @@ class DeVAE(Method):
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         """Build the encoder, and a decoder with `2 * latents` inputs that all spaces share."""
         encoder, inner = builder(shape, latents)[0], builder(shape, 2 * latents)[1]
-        if isinstance(inner, LikelihoodDecoder):
-            raise UserError(
-                "The decoder of DeVAE is shared by several latent spaces, so it must not compute its own likelihood. "
-                f"Got {type(inner).__name__} instead. Choose another network."
-            )
+        check_plain_decoder(inner, "The decoder of DeVAE is shared by several latent spaces")
         return self.extend(VAENet(encoder, SharedDecoder(inner, self.spaces, latents), likelihood), latents)
 
     def extend(self, net: VAENet, latents: int) -> VAENet:

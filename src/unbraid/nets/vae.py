@@ -25,6 +25,20 @@ class LikelihoodDecoder(Protocol):
     def nll(self, x: Tensor, z: Tensor) -> Tensor: ...
 
 
+def check_plain_decoder(decoder: nn.Module, what: str) -> None:
+    """Raise a UserError if a decoder computes the likelihood itself.
+
+    Args:
+        decoder: The decoder that a network builder returned.
+        what: The first part of the message, which says why the decoder must not compute the likelihood.
+    """
+    if isinstance(decoder, LikelihoodDecoder):
+        raise UserError(
+            f"{what}, so it must not compute its own likelihood. Got {type(decoder).__name__} instead. Choose another "
+            "network."
+        )
+
+
 class VAENet(nn.Module):
     """An encoder, a decoder and the likelihood of an example given its latents.
 
