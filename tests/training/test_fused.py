@@ -169,11 +169,11 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod, DeVAE and Groupified VAE and the
-# encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA and ICA have no kernels.
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod, DeVAE and Groupified VAE and
+# the encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA and ICA have no kernels.
 TESTED_ELSEWHERE = {
-    "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "pmp", "u_vitae",
-    "c_vitae",
+    "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "pmp",
+    "u_vitae", "c_vitae",
 }  # fmt: skip
 
 
