@@ -87,16 +87,18 @@ class GroupifiedVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z)) + \gamma\, E_x[L_A + L_O]
 
-    .. math:: L_A = \sum_{i < j} \Delta(r_i^+ - r_j^+) + \Delta(r_i^+) + \Delta(r_j^+), \quad
-        L_O = 2 \sum_i \Delta(r_i^+) + \Delta(r_i^-), \quad r_i^\pm = \mu(g(z \pm e_i)) - (z \pm e_i)
+    .. math:: L_A = \sum_{i < j} \big[\Delta(r_i^+ - r_j^+) + \Delta(r_i^+) + \Delta(r_j^+)\big], \quad
+        L_O = 2 \sum_i \big[\Delta(r_i^+) + \Delta(r_i^-)\big]
+
+    .. math:: r_i^\pm = \mu(g(z \pm e_i)) - (z \pm e_i), \quad \Delta(u) = \frac1k \sum_i 2 \sin^2(\pi u_i / n)
 
     The decoder g takes the sine and the cosine of :math:`2 \pi z_i / n` for each latent, so :math:`z_i` and
     :math:`z_i + n` are decoded to the same example. n is the field `order`. An action moves latent i of an example by
     one step: the example is encoded to its posterior mean :math:`z = \mu(x)`, :math:`z \pm e_i` is decoded, and
     :math:`r_i^\pm` is what encoding the result changes. The actions must commute (Abel loss :math:`L_A`), and an action
-    and its inverse must cancel (order loss :math:`L_O`). The two losses are squared distances of the results, measured
-    as :math:`\Delta(u) = \frac1k \sum_i 2 \sin^2(\pi u_i / n)`, the mean squared difference of sines and cosines. They
-    are 0 if every decoded example is encoded to the latents from which it was decoded.
+    and its inverse must cancel (order loss :math:`L_O`). :math:`\Delta(u)` is the mean squared difference between the
+    sines and cosines of two results whose latents differ by u. The losses are 0 if every decoded example is encoded to
+    the latents from which it was decoded.
 
     All sums are over the k active latents, whose mean KL over the batch is above `min_kl`. The isomorphism loss
     :math:`L_A + L_O` is 0 in the first `start` steps, and whenever there are fewer than two active latents. In each
