@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "benchmarks", "pyproject.toml", "conftest.py", "README.md", "CONTRIBUTING.md")
-SKIPPED = ("_build", "__pycache__", "fixtures", "*.nbi", "*.nbc")
+SKIPPED = ("_build", "__pycache__", "*.nbi", "*.nbc")
 
 
 class Recipe(NamedTuple):
