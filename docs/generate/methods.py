@@ -109,6 +109,8 @@ def allowed_values(field: dataclasses.Field[Any], kind: Any) -> str:
     """Return the values that a field takes."""
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
+    if kind is str:
+        return "text"
     low, high = field.metadata["low"], field.metadata["high"]
     integer = "integer, " if kind is int else ""
     if high < math.inf:
@@ -120,7 +122,7 @@ def fields(method: type[Method]) -> str:
     """Return the table of a method's hyperparameters."""
     kinds, body = get_type_hints(method), []
     for field in dataclasses.fields(method):
-        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default) or "none"
         varies = "yes" if "Tensor" in str(kinds[field.name]) else "no"
         flag = f"`--{field.name.replace('_', '-')}`"
         body.append([flag, default, allowed_values(field, kinds[field.name]), field.metadata["help"], varies])
