@@ -37,18 +37,30 @@ def name_network_file(kind: str, given: str | Path) -> str:
     """
     if re.fullmatch(rf"{kind}-[0-9a-f]{{{DIGITS}}}", str(given)):
         return str(given)
-    path = resolve_path(given)
-    refuse_special_file(path)
-    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-        raise UserError(
-            f"The file of a network must be an existing file that ends in {', '.join(SUFFIXES)}. Got {str(given)!r} "
-            "instead. Pass the path of the file."
-        )
+    path = _existing_file(given)
     name = f"{kind}-{_digest(path)}"
     if _PATHS.get(name) != path:
         _PATHS[name] = path
         _record_path(name, path)
     return name
+
+
+def _existing_file(given: str | Path) -> Path:
+    """Return the absolute path of a file of weights, or raise a UserError if there is no such file."""
+    try:
+        path = resolve_path(given)
+        refuse_special_file(path)
+        usable = path.is_file() and path.suffix.lower() in SUFFIXES
+    except UserError:
+        raise
+    except (OSError, ValueError):  # for example, the path is too long or contains a null character
+        usable = False
+    if not usable:
+        raise UserError(
+            f"The file of a network must be an existing file that ends in {', '.join(SUFFIXES)}. Got "
+            f"{str(given)[:200]!r} instead. Pass the path of the file."
+        )
+    return path
 
 
 def find_network_file(name: str) -> Path:
@@ -61,7 +73,7 @@ def find_network_file(name: str) -> Path:
         UserError: If no file with this content is found.
     """
     for path in _candidates(name):
-        with suppress(OSError, UserError):
+        with suppress(OSError, ValueError):
             if path.is_file() and _digest(path) == name.rpartition("-")[2]:
                 return path
     kind, _, digest = name.rpartition("-")
@@ -99,7 +111,7 @@ def _digest_of_state(path: Path, size: int, modified: int) -> str:
 
 def _record_path(name: str, path: Path) -> None:
     """Record in the cache folder where a file is, for other processes on this machine. Failures are ignored."""
-    with suppress(OSError, UserError):
+    with suppress(OSError, ValueError):
         target = cache_folder() / FOLDER / f"{name}.txt"
         make_folder(target.parent)
         write_atomic(target, str(path).encode())
