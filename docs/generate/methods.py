@@ -122,7 +122,7 @@ def fields(method: type[Method]) -> str:
     """Return the table of a method's hyperparameters."""
     kinds, body = get_type_hints(method), []
     for field in dataclasses.fields(method):
-        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default) or "none"
+        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
         varies = "yes" if "Tensor" in str(kinds[field.name]) else "no"
         flag = f"`--{field.name.replace('_', '-')}`"
         body.append([flag, default, allowed_values(field, kinds[field.name]), field.metadata["help"], varies])

@@ -55,7 +55,7 @@ def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag:
     readers: dict[Any, Callable[[str], Any]] = {int: parse_integers, str: parse_text}
     reader = parse_words if get_origin(kind) is Literal else readers.get(kind, parse_numbers)
     choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is parse_words else ""
-    default = f"{value:g}" if isinstance(value, float) else str(value) or "none"
+    default = f"{value:g}" if isinstance(value, float) else str(value)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
     text = f"{field.metadata['help']}{choices} [{default}]"
     kind_of_argument = argument_type(reader)

@@ -20,6 +20,7 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 CHANNELS = (16, 32, 64)  # number of output channels of each layer of the random network
+NO_FILE = "none"  # the value of the setting `network` of a random network
 
 
 def random_features(x: Float[Tensor, "b ..."], seed: int) -> list[Tensor]:
@@ -94,32 +95,32 @@ class DFCVAE(Method):
     pixels: Hyper = setting(0.0, "weight of the reconstruction error in pixels", low=0, swept=False)
     feature_seed: int = setting(0, "seed of the weights of the random network", low=0)
     network: str = setting(
-        "", "file with the weights of torchvision's vgg19, to use its features instead of random ones", optional=True
+        NO_FILE, "file with the weights of torchvision's vgg19, or none for a random network", optional=True
     )
     layers: Layers = setting("123", "blocks of the VGG-19 whose first layers are the features", optional=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.network:
+        if self.network != NO_FILE:
             object.__setattr__(self, "network", name_network_file("vgg19", self.network))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        if not self.network:
+        if self.network == NO_FILE:
             return
         smallest = smallest_size(self.layers)
         if len(data.shape) != 3 or data.shape[0] not in (1, 3) or min(data.shape[1:]) < smallest:
             raise UserError(
                 f"A VGG-19 with layers {self.layers!r} needs images with 1 or 3 channels and at least {smallest} x "
                 f"{smallest} pixels. Got examples of shape {tuple(data.shape)} instead. Use other data, other "
-                "layers, or random features (no network)."
+                f"layers, or random features (network {NO_FILE!r})."
             )
         load_vgg19(self.network, self.layers, data.device)  # raises an error before training if there is no such file
 
     def compute_features(self, x: Float[Tensor, "b ..."]) -> list[Tensor]:
         """Return the outputs of the layers of the fixed network, one tensor (b, ...) per layer."""
-        if self.network:
-            return compute_vgg19(x, load_vgg19(self.network, self.layers, x.device), self.layers)
-        return random_features(x, self.feature_seed)
+        if self.network == NO_FILE:
+            return random_features(x, self.feature_seed)
+        return compute_vgg19(x, load_vgg19(self.network, self.layers, x.device), self.layers)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, _, z = elbo(net, batch, noise)
