@@ -52,13 +52,13 @@ def dci_es(
     Networks and features receive standardised latents. Linear probes are logistic regressions. The linear probe of
     "mlp" has no penalty, and the linear probes of "rff" have a squared penalty with C = 1.
 
-    :math:`b_j` is the error of the best constant prediction. :math:`\ell_j(\kappa)` is the lowest test error of the probes of capacity :math:`\kappa` or
-    less, or :math:`b_j` if :math:`b_j` is lower. The formula of informativeness I is an exception: its
-    :math:`\min \ell_j` is the lowest test error of the probes, even if :math:`b_j` is lower. The integral, the area
-    under the loss-capacity curve, is computed by the trapezoidal rule. Disentanglement and completeness are computed as
-    in `dci`, from the importances of the latents to the probes of one capacity: the capacity with the lowest mean error
-    over all factors. The importances are impurity decreases for trees. For other probes, they are the rises of the test
-    error when the values of one latent are permuted among the test examples.
+    :math:`b_j` is the error of the best constant prediction. :math:`\ell_j(\kappa)` is the lowest test error of the
+    probes of capacity :math:`\kappa` or less, or :math:`b_j` if :math:`b_j` is lower. The formula of informativeness I
+    is an exception: its :math:`\min \ell_j` is the lowest test error of the probes, even if :math:`b_j` is lower. The
+    integral, the area under the loss-capacity curve, is computed by the trapezoidal rule. Disentanglement and
+    completeness are computed as in `dci`, from the importances of the latents to the probes of one capacity: the
+    capacity with the lowest mean error over all factors. The importances are impurity decreases for trees. For other
+    probes, they are the rises of the test error when the values of one latent are permuted among the test examples.
 
     Explicitness E lies in [-1, 1]. 1 means that the probes with the least capacity are as good as all others. 0 means
     that the error falls linearly with capacity. Negative values mean that only probes with the most capacity are good.
@@ -86,12 +86,12 @@ def dci_es(
     trees. Their cuts minimise the entropy and not the Gini impurity, because the Gini impurity is the same for all cuts
     between equally frequent values of a perfect latent. Networks and features have the forms of the authors' code, but
     fewer sizes: up to 243 instead of 3,603 units, and up to 1,024 instead of 131,072 features. Networks are trained for
-    about 1,500 steps of Adam with 256 examples each, instead of about 23,000 steps with 128. The linear probes on features
-    are fitted by L-BFGS instead of Adam. As in the code of the authors, the denominator of E contains :math:`b_j` and
-    not :math:`b_j` minus the lowest possible error, and :math:`\kappa` is a logarithm for networks and features. The
-    authors select the training step of a network on validation examples. Here the last step is used. The importances
-    are not Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the
-    explicitness of noise is 1.
+    about 1,500 steps of Adam with 256 examples each, instead of about 23,000 steps with 128. The linear probes on
+    features are fitted by L-BFGS instead of Adam. As in the code of the authors, the denominator of E contains
+    :math:`b_j` and not :math:`b_j` minus the lowest possible error, and :math:`\kappa` is a logarithm for networks and
+    features. The authors select the training step of a network on validation examples. Here the last step is used. The
+    importances are not Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because
+    the explicitness of noise is 1.
 
     Reference: Eastwood et al. (2023), arXiv:2210.00364.
 
