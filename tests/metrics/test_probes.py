@@ -27,7 +27,7 @@ PARITY = np.tile(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), (30, 1))  # two fac
 
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "STEPS", 150)
+    monkeypatch.setattr(probes, "STEPS", 300)
 
 
 def score(codes: Array, factors: Array, family: str, **options: Any) -> dict[str, float]:
@@ -40,6 +40,7 @@ def curves(family: str, codes: Array, factors: Array, sizes: tuple[int, ...], co
     return probes.fit_curves(family, codes, labels, codes, labels, sizes, 0)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_a_network_finds_the_parity_that_a_linear_probe_misses() -> None:
     """The latents are the parity of both factors, and the first factor. The second factor is the parity of the latents.
 
@@ -57,6 +58,7 @@ def test_a_network_finds_the_parity_that_a_linear_probe_misses() -> None:
     assert got["completeness"] == pytest.approx((1 + 0) / 2, abs=0.05)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_linear_codes_have_the_highest_scores_with_networks() -> None:
     """Rotated codes score less with trees, but not with networks, because the smallest network is a linear probe."""
     straight, turned = (score(codes, GRID, "mlp") for codes in (GRID, reflected(GRID)))
@@ -74,6 +76,7 @@ def test_random_features_separate_four_points() -> None:
     assert {key: got[key] for key in expected} == expected
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("family", SMALL)
 def test_constant_codes_tell_nothing(family: str) -> None:
     got = score(np.full(GRID.shape, 0.3), GRID, family)
@@ -82,6 +85,7 @@ def test_constant_codes_tell_nothing(family: str) -> None:
     assert got["disentanglement"] == got["completeness"] == 0
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("family", SMALL)
 def test_perfect_codes_score_better_than_noise_on_new_examples(family: str) -> None:
     factors, test = random_factors((3, 4), 900, 0), random_factors((3, 4), 500, 1)
@@ -173,7 +177,7 @@ def test_permutation_importances_by_hand() -> None:
 @pytest.mark.parametrize("family", SMALL)
 def test_scores_are_invariant(family: str, law: str) -> None:
     """Weights and frequencies are drawn in the order of the latents, and permutations in the order of rows."""
-    tolerances = {"rows": 0.1, "codes": 0.1, "factors": 0.02, "affine": 0.05}
+    tolerances = {"rows": 0.06, "codes": 0.06, "factors": 1e-9, "affine": 0.02}
     codes, factors = MAPS[law](NOISY, GRID)
     before = score(NOISY, GRID, family)
     assert score(codes, factors, family) == pytest.approx(before, abs=tolerances[law])
