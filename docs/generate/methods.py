@@ -111,6 +111,8 @@ def allowed_values(field: dataclasses.Field[Any], kind: Any) -> str:
     """Return the values that a field takes."""
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
+    if kind is str:
+        return "text"
     low, high = field.metadata["low"], field.metadata["high"]
     integer = "integer, " if kind is int else ""
     if high < math.inf:

@@ -7,8 +7,9 @@ import pytest
 from support.metric_numbers import numbers_of, read_numbers
 from unbraid.metrics import METRICS, TRAITS
 
-# Rounding may change the last digits of an iterative fit, and thereby single predictions.
-ITERATIVE = ("beta_vae", "sap", "explicitness", "downstream_lr", "infomec", "unified")
+# Rounding, which depends on the processor, may change the last digits of an iterative fit, and thereby single predictions.
+# A fit of `downstream_lr` stops before it converges, so two of the predictions for 100 rows may change.
+TOLERANCES = dict.fromkeys(("beta_vae", "sap", "explicitness", "infomec", "unified"), 0.005) | {"downstream_lr": 0.02}
 
 
 def test_recorded_numbers_cover_the_registry() -> None:
@@ -21,5 +22,5 @@ def test_numbers_are_those_of_the_revision(name: str) -> None:
     assert TRAITS[name].revision == recorded["revision"], f"Record the numbers of the new revision. {remedy}"
     got = numbers_of(name)
     for case, expected in recorded["numbers"].items():
-        close = pytest.approx(expected, abs=0.005 if name in ITERATIVE else 1e-6)
+        close = pytest.approx(expected, abs=TOLERANCES.get(name, 1e-6))
         assert got[case] == close, f"The numbers of {name} have changed. Raise its revision. {remedy}"

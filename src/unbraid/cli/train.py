@@ -18,7 +18,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from unbraid import data as datasets
 from unbraid.accel.devices import check_device
 from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.values import argument_type, finite_number, parse_integers, parse_numbers, parse_words, path
+from unbraid.cli.values import (
+    argument_type,
+    finite_number,
+    parse_integers,
+    parse_numbers,
+    parse_text,
+    parse_words,
+    path,
+)
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
@@ -44,9 +52,8 @@ def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag:
     `value` is the default of the flag if the default of the field is None.
     """
     value = field.default if field.default is not None else value
-    reader: Callable[[str], Any] = (
-        parse_integers if kind is int else parse_words if get_origin(kind) is Literal else parse_numbers
-    )
+    readers: dict[Any, Callable[[str], Any]] = {int: parse_integers, str: parse_text}
+    reader = parse_words if get_origin(kind) is Literal else readers.get(kind, parse_numbers)
     choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is parse_words else ""
     default = f"{value:g}" if isinstance(value, float) else str(value)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))

@@ -43,6 +43,11 @@ def parse_words(text: str) -> list[str]:
     return text.split(",")
 
 
+def parse_text(text: str) -> list[str]:
+    """Parse a single text, such as the path of a file."""
+    return [text]
+
+
 def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Turn the function `parse` into an argparse type whose error messages are shown to the user unchanged."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,6 +104,10 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
         if value not in get_args(kind):
             raise UserError(f"{what} must be one of {', '.join(map(str, get_args(kind)))}. Got {value!r} instead.")
         return value
+    if kind is str:
+        if not isinstance(value, str | os.PathLike):
+            raise UserError(f"{what} must be text. Got {value!r} instead.")
+        return os.fspath(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != value // 1):
         raise UserError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)

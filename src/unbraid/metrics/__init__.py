@@ -95,6 +95,8 @@ class Trait(NamedTuple):
             score, so stored scores stay valid in later versions that compute the same numbers. A metric that another
             package defines may use any text, as long as the text changes whenever the numbers change.
         on_request: Whether the metric is computed only if it is named. All other metrics are computed by default.
+        later_options: Options that the identity of a score leaves out. They were added after scores had been stored,
+            and their defaults compute the same numbers as before.
     """
 
     headline: str
@@ -103,6 +105,7 @@ class Trait(NamedTuple):
     low_is_good: bool = False
     revision: str = FIRST_REVISION
     on_request: bool = False
+    later_options: tuple[str, ...] = ()
 
 
 HISTOGRAM = "plug-in information on equal-width bins"
@@ -149,7 +152,10 @@ TRAITS = Traits("metrics", {
     "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES, on_request=True),
     "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}", on_request=True),
     "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True, on_request=True),
-    "dci_es": Trait("mean_informativeness", "decision trees of scikit-learn with growing depth", on_request=True),
+    "dci_es": Trait(
+        "mean_informativeness", "decision trees of scikit-learn with growing depth", on_request=True,
+        later_options=("probes", "sizes"),
+    ),
     "omes": Trait("omes", "correlation of pairs that differ in one factor", whole_table=True, on_request=True),
     "snc": Trait("snc", "bins with equal counts of one code", on_request=True),
     "nk": Trait("nk", TREES, on_request=True),

@@ -59,7 +59,8 @@ def identity(
         {'bins': 20}
     """
     parameters = inspect.signature(METRICS[name]).parameters
-    options = {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
+    omitted = ("seed", *TRAITS[name].later_options)
+    options = {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name not in omitted}
     plain = json.loads(json.dumps(options))  # tuples become lists, as when the identity is read from a file
     about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
     if "draws" in parameters and draws == "disjoint":
