@@ -181,7 +181,7 @@ def is_measurement(entry: object) -> bool:
     return bool(0 <= y <= PIXELS and 0 <= x <= PIXELS and 1 <= area <= PIXELS**2)
 
 
-def leave_out_outliers(transitions: Transitions, share: float = OUTLIERS) -> Transitions:
+def leave_out_outliers(transitions: Transitions, share: float = OUTLIERS) -> Float[np.ndarray, "kept 2 3"]:
     """Return the transitions whose areas are no outliers.
 
     An area is an outlier if it is below the quantile `share / 2` or above the quantile `1 - share / 2`. The quantiles
@@ -189,7 +189,7 @@ def leave_out_outliers(transitions: Transitions, share: float = OUTLIERS) -> Tra
     """
     areas = transitions[..., 2]
     low, high = np.quantile(areas, [share / 2, 1 - share / 2], axis=0)
-    kept: Transitions = transitions[((areas >= low) & (areas <= high)).all(1)]
+    kept: Float[np.ndarray, "kept 2 3"] = transitions[((areas >= low) & (areas <= high)).all(1)]
     return kept
 
 

@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn, cast
 
 import numpy as np
 
-from unbraid.data.readers.verify import Array, Stream, convert_read_errors, expect_end
+from unbraid.data.readers.verify import Array, convert_read_errors
 from unbraid.errors import UserError
 
 # Instructions whose argument is the value that they push.
@@ -59,10 +59,10 @@ def read_pickle(path: Path) -> object:
         machine = Machine(path)
         # A memory-mapped file never allocates more bytes than it has, whatever lengths are in it.
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            stream = cast(Stream, content)
-            for instruction, argument, _ in pickletools.genops(cast(IO[bytes], stream)):
+            for instruction, argument, _ in pickletools.genops(cast(IO[bytes], content)):
                 machine.execute(instruction.name, argument)
-            expect_end(stream)
+            if content.tell() < len(content):
+                raise EOFError("there are more bytes after the end of the data")
         return machine.result()
 
 
