@@ -201,7 +201,7 @@ def test_sprites_have_the_measured_positions_and_areas(sprites: Sequences) -> No
     found = measure(sprites.images(slice(None)).numpy())
     assert np.abs(found - values[:, :3]).max() < 0.012  # a border is drawn too, which adds up to 1/5 pixel
     for i in (0, 5):
-        image = Renderer().draw(*values[i, :3], *values[i, 3:].astype(int))
+        image = Renderer().draw(*values[i, :3], *map(int, values[i, 3:]))
         assert np.array_equal(sprites.images([i])[0, 0], image)
 
 

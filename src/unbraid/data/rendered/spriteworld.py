@@ -47,7 +47,7 @@ def outline(shape: str) -> Points:
 def polygon_area(points: Points) -> float:
     """Return the area of a polygon whose vertices are in anticlockwise order.
 
-    >>> polygon_area(np.array([[0, 0], [2, 0], [2, 3], [0, 3]]))
+    >>> polygon_area(np.array([[0.0, 0], [2, 0], [2, 3], [0, 3]]))
     6.0
     """
     following = np.roll(points, -1, 0)
