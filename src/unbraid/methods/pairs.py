@@ -58,7 +58,7 @@ def check_series(method: Method, data: FactorData) -> None:
     if not data.successive:
         raise UserError(
             f"{name} with consecutive pairs needs all rows of a time series. Got {data.name} with some rows left out "
-            "instead. Leave out validation=, holdout= and side=."
+            "instead. Leave out validation= and side=."
         )
     if len(data) < MIN_SERIES_ROWS:
         raise UserError(

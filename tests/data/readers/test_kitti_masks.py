@@ -15,6 +15,7 @@ from torch.func import vmap
 
 import unbraid as ub
 from support import formats
+from unbraid.data.holdout import Holdout
 from unbraid.data.readers.kitti_masks import PAIRS, read_kitti_masks
 from unbraid.data.sampling import consecutive_pairs
 from unbraid.data.sequences import Sequences
@@ -126,6 +127,9 @@ def test_a_selection_of_frames_is_not_a_time_series(data: Sequences) -> None:
     with pytest.raises(UserError, match=r"consecutive pairs needs all rows.*Leave out validation="):
         ub.train(method, data, steps=1, batch=4, validation=0.3, quiet=True)
     ub.train(single, data, steps=1, batch=4, validation=0.3, latents=2, net="mlp", quiet=True)
+    side = Holdout.parse(data, "x:0").view(data, "training")
+    with pytest.raises(UserError, match=r"with some rows left out instead\. Leave out validation= and side="):
+        method.check(side, 8, 2)
     assert not data.select_rows(slice(2, 6)).successive
     assert torch.equal(data.select_rows(slice(2, 6)).images([0]), data.images([2]))
 
