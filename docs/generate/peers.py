@@ -281,7 +281,10 @@ DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "
     Feature("synthetic data that needs no download", "P P Y . . . . . .",
         ("test_data_command.py::test_built_in_needs_no_files",),
         ("sprites", "toy", "shapes3d_rendered", "square_torus")),
-    Feature("KITTI masks, Natural Sprites", ". . . . . . . . .", elsewhere="slow_disentanglement"),
+    Feature("KITTI masks, Natural Sprites", ". . . . . . . . .",
+        ("test_kitti_masks.py::test_masks_are_read_and_labelled_by_their_centre_and_area",
+         "test_natural_sprites.py::test_sprites_have_the_measured_positions_and_areas"),
+        ("kitti_masks", "natural_sprites"), elsewhere="slow_disentanglement"),
 ])  # fmt: skip
 PIPELINE = FeatureTable("Pipeline", ("DL", "DIS", "YD", "PY", "AA", "DCF", "LQ", "PV", "LI", "SL", "MV"), "", [
     Feature("installs with pip on Python 3.11", ". P . Y . . P . Y P Y", ("test_cli.py::test_every_command_has_help",),

@@ -24,6 +24,7 @@ NORB_ROWS = {
     "testing": [[0, 0, 0, 0], [5, 8, 34, 5], [1, 2, 20, 2], [3, 4, 6, 4]],
 }
 NVIDIA_SIZES = (2, 1, 1, 3, 1, 1, 1)
+TRANSITION: list[list[formats.Measurement] | None] = [[(9.5, 20.0, 80 + t), (9.5, 52.0, 80 + t), None] for t in (0, 0)]
 FACES = [f"{i:06d}.jpg" for i in range(1, 4)]
 
 
@@ -217,6 +218,26 @@ def read_meshes(folder: Path) -> object:
     return read_faust(files_of(folder))
 
 
+def write_masks(folder: Path) -> None:
+    write_all(folder, {"masks.pickle": formats.pickle_bytes(formats.mask_sequences((2, 3)))})
+
+
+def read_masks(folder: Path) -> object:
+    from unbraid.data.readers.kitti_masks import read_kitti_masks
+
+    return read_kitti_masks(folder / "masks.pickle", pairs=3)
+
+
+def write_transitions(folder: Path) -> None:
+    (folder / "transitions.csv").write_text(formats.transitions_csv([TRANSITION]))
+
+
+def read_transitions(folder: Path) -> object:
+    from unbraid.data.readers.natural_sprites import read_natural_sprites
+
+    return read_natural_sprites(folder / "transitions.csv", pairs=2)
+
+
 def write_pattern(folder: Path) -> None:
     import torch
 
@@ -263,6 +284,8 @@ READERS: dict[str, Reader] = {
     ),
     "chairs3d.tar": Reader(("chairs3d",), write_chairs, read_chairs),
     "faust.ply": Reader(("faust",), write_meshes, read_meshes),
+    "kitti_masks": Reader(("kitti_masks",), write_masks, read_masks),
+    "natural_sprites": Reader(("natural_sprites",), write_transitions, read_transitions),
     "manipulation": Reader((), write_pattern, read_pattern),
 }
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
 import math
+import pickle
 import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -104,6 +106,65 @@ def ply_bytes(vertices: Array, faces: Array, form: str = "binary_little_endian",
     corners = np.zeros(len(faces), [("count", "u1"), ("corners", f"{order}i4", faces.shape[1])])
     corners["count"], corners["corners"] = faces.shape[1], faces
     return "\n".join(head).encode() + rows.astype(f"{order}f4").tobytes() + corners.tobytes()
+
+
+def pickle_bytes(value: object, protocol: int = 3, published: bool = True) -> bytes:
+    """Return a pickle. `published` replaces the names of modules of NumPy 2 by those of NumPy 1 (protocols 2 and 3)."""
+    content = pickle.dumps(value, protocol)
+    return content.replace(b"cnumpy._core.", b"cnumpy.core.") if published else content
+
+
+def rectangles(lengths: Sequence[int]) -> list[Array]:
+    """Return, for each sequence, the limits (first row, end row, first column, end column) of a box in each frame."""
+    rng = np.random.default_rng(0)
+    starts = [rng.integers(0, 40, (length, 2)) for length in lengths]
+    sides = [rng.integers(6, 24, (length, 2)) for length in lengths]
+    return [np.stack([s[:, 0], (s + d)[:, 0], s[:, 1], (s + d)[:, 1]], 1) for s, d in zip(starts, sides, strict=True)]
+
+
+def mask_sequences(lengths: Sequence[int]) -> dict[str, list[Array]]:
+    """Return the content of a file of KITTI Masks in which the masks are the boxes of `rectangles`."""
+    masks, labels = [], []
+    for boxes in rectangles(lengths):
+        sequence = np.zeros((len(boxes), 64, 64), bool)
+        for frame, (top, bottom, left, right) in zip(sequence, boxes, strict=True):
+            frame[top:bottom, left:right] = True
+        top, bottom, left, right = boxes.T
+        numbers = [(top + bottom - 1) / 2, (left + right - 1) / 2, (bottom - top) * (right - left)]
+        masks.append(sequence)
+        labels.append(np.stack(numbers, 1).astype(np.float32))
+    return {"pedestrians": masks, "pedestrians_latents": labels}
+
+
+Measurement: TypeAlias = tuple[float, float, int] | None
+
+
+def transitions_csv(objects: Sequence[Sequence[Sequence[Measurement] | None]]) -> str:
+    """Return a file of Natural Sprites.
+
+    Each object is a list of frames. A frame is None, or has an entry None or (y, x, area) for each of three windows.
+    """
+    width = max(map(len, objects))
+    file = io.StringIO()
+    rows = csv.writer(file)
+    rows.writerow(["id", "cat_id", *(f"t_{i}" for i in range(width))])
+    for i, frames in enumerate(objects):
+        rows.writerow([i + 1, 26, *frames, *[None] * (width - len(frames))])
+    return file.getvalue()
+
+
+def moving_objects(count: int, frames: int = 4) -> list[list[list[Measurement] | None]]:
+    """Return measurements of small objects that move slowly near the centre. Some windows and frames have none."""
+    rng = np.random.default_rng(1)
+    objects: list[list[list[Measurement] | None]] = []
+    for i in range(count):
+        y, x, area = rng.uniform(20, 40), rng.uniform(20, 40), int(rng.integers(60, 400))
+        row: list[list[Measurement] | None] = []
+        for t in range(frames):
+            moved: Measurement = (float(y + t), float(x + 0.5 * t), area + 10 * t)
+            row.append(None if (i + t) % 7 == 3 else [moved if (i + w) % 3 else None for w in range(3)])
+        objects.append(row)
+    return objects
 
 
 def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:

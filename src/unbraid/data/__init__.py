@@ -62,6 +62,8 @@ FILES: dict[str, Callable[..., FactorData]] = {
     "fashion_mnist": readers.fashion_mnist,
     "celeba": readers.celeba,
     "faust": readers.faust,
+    "kitti_masks": readers.kitti_masks,
+    "natural_sprites": readers.natural_sprites,
 }
 
 DATASETS: Registry[Callable[..., FactorData]] = Registry("data", {**BUILT_IN, **BODIES, **FILES})

@@ -68,6 +68,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
             period is size.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
         holdout: Which examples are held out from training (see `unbraid.data.holdout`), or None if none are.
+        successive: Whether successive examples may be successive in time. It is False for a selection of examples.
     """
 
     binary: bool = False
@@ -78,6 +79,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     cyclic: Mapping[str, float] = MappingProxyType({})
     sampler: ExampleSampler | None = None
     holdout: Holdout | None = None
+    successive: bool = True
 
     def __init__(
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...], table: Tensor
@@ -227,6 +229,19 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
 
     def _draw_uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return (noise.integers(self.grid[0], n, len(self.sizes)) * self.grid[1]).sum(-1)
+
+    def draw_consecutive(self, noise: Noise, n: int) -> Int[Tensor, "n 2"]:
+        """Draw pairs of examples that are successive in time. By default, a pair is a row of the data and the next row.
+
+        Args:
+            noise: Source of randomness.
+            n: Number of pairs.
+
+        Returns:
+            Indices of the two examples of each pair, the earlier one first, int64 of shape (n, 2).
+        """
+        row = noise.integers(len(self) - 1, n)
+        return torch.stack([row, row + 1], 1)
 
     def to(self, device: str | torch.device) -> FactorData:
         """Return the same data on a different device. If the data are already there, they are not copied.

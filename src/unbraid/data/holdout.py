@@ -208,6 +208,7 @@ class SideView(FactorData):
     """
 
     gridded = False
+    successive = False
 
     def __init__(self, base: FactorData, side: str, rows: Int[Tensor, " n"], columns: list[int]) -> None:
         names, sizes = tuple(base.names[j] for j in columns), tuple(base.sizes[j] for j in columns)

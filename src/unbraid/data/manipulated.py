@@ -60,7 +60,7 @@ class ChangedImages(FactorData):
         super().__init__(name, base.names, base.sizes, base.shape, base.table)
         self.base, self.gridded, self.sampler = base, base.gridded, base.sampler
         self.categorical, self.cyclic = base.categorical, base.cyclic
-        self.continuous = base.continuous
+        self.continuous, self.successive = base.continuous, base.successive
         self.values: Any = getattr(base, "values", None)
 
     @property
@@ -89,6 +89,10 @@ class ChangedImages(FactorData):
 
     def _draw_uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return self.base._draw_uniform(noise, n)
+
+    def draw_consecutive(self, noise: Noise, n: int) -> Int[Tensor, "n 2"]:
+        """Draw the pairs of the base dataset."""
+        return self.base.draw_consecutive(noise, n)
 
     def factors_at(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
         """Return the factors of the examples at `index`."""

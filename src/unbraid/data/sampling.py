@@ -211,12 +211,15 @@ def neighbour_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
 
 
 def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs of successive examples of a time series, uniformly. The data need not be a full grid.
+    """Draw pairs of examples that are successive in time. The data need not be a full grid.
 
-    A factor counts as changed if its label differs between the two examples.
+    The dataset determines which examples these are (`FactorData.draw_consecutive`). By default, a pair is a row of the
+    data and the next row, and all rows are equally likely. A factor counts as changed if its label differs between the
+    two examples.
     """
-    row = noise.integers(len(data) - 1, n)
-    return Pairs(torch.stack([row, row + 1], 1), data.factors_at(row) != data.factors_at(row + 1))
+    examples = data.draw_consecutive(noise, n)
+    before, after = (data.factors_at(column) for column in examples.unbind(1))
+    return Pairs(examples, before != after)
 
 
 def factor_distances(data: FactorData, a: Int[Tensor, " n"], b: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -50,7 +50,8 @@ class ClICA(Method):
     Random guessing has the loss log n for n pairs. The logged `accuracy` is the fraction of examples whose partner has
     the largest similarity. Because there is no decoder, nothing can be reconstructed, sampled or traversed. The
     encoder's log variances are not used. The batch size is the number of examples, which is twice the number of pairs.
-    With `pairs` set to "consecutive", the rows of the data are treated as a time series.
+    With `pairs` set to "consecutive", the rows of the data are treated as a time series, or as the frames of videos in
+    `kitti_masks` and `natural_sprites`.
 
     Deviations: the negative examples of an example are the partners of all other examples in the batch, so their number
     follows from the batch size. Network and optimiser are those of the run.
@@ -67,7 +68,7 @@ class ClICA(Method):
     pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: factors change by small amounts (laplace), several factors are redrawn (uniform), one "
-        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
+        "factor changes by one step (walk), or the examples follow each other in time (consecutive)",
     )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:

@@ -51,9 +51,15 @@ def grid_remedy(data: FactorData) -> str:
 def check_series(method: Method, data: FactorData) -> None:
     """Raise a UserError if the data cannot be a time series.
 
-    The data must have at least 4 rows and no sampler of their own, so that all rows are drawn with equal probability.
+    The data must have at least 4 rows, which are not a selection of the rows of other data, and no sampler of their
+    own, so that all rows are drawn with equal probability.
     """
     name = type(method).__name__
+    if not data.successive:
+        raise UserError(
+            f"{name} with consecutive pairs needs all rows of a time series. Got {data.name} with some rows left out "
+            "instead. Leave out validation= and side=."
+        )
     if len(data) < MIN_SERIES_ROWS:
         raise UserError(
             f"{name} with consecutive pairs needs at least {MIN_SERIES_ROWS} rows. Got {data.name} with {len(data)} "

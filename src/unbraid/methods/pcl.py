@@ -96,8 +96,9 @@ class PCL(Method):
     variances are not used.
 
     With `pairs` set to "consecutive", the rows of the data are a time series, as in the paper, and a pair consists of a
-    row and the previous row. With the other values of `pairs`, the data must be a full grid of factors, and the second
-    example of a pair is the first one with some factors changed.
+    row and the previous row, or of two frames of a video in `kitti_masks` and `natural_sprites`. With the other values
+    of `pairs`, the data must be a full grid of factors, and the second example of a pair is the first one with some
+    factors changed.
 
     Deviations: the authors' code clamps :math:`a` at 0 after each step. Here :math:`a` is the absolute value of a
     parameter. The two versions are equivalent until this parameter changes sign. Batch normalisation of h uses the mean
@@ -114,7 +115,7 @@ class PCL(Method):
     pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: factors change by small amounts (laplace), several factors are redrawn (uniform), one "
-        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
+        "factor changes by one step (walk), or the examples follow each other in time (consecutive)",
     )
     regression: Literal["laplace", "mlp"] = setting(
         "laplace", "form of the log-odds of a pair: a closed form (laplace), or one network per component (mlp)"

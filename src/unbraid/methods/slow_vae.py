@@ -67,7 +67,8 @@ class SlowVAE(Method):
     of a pair, whereas the KL term is that of a single image.
 
     The batch size is the number of images, which is twice the number of pairs. With `pairs` set to "consecutive", a
-    pair consists of a row of the data and the previous row, and no grid of factors is needed. With :math:`\gamma = 0`
+    pair consists of a row of the data and the previous row, and no grid of factors is needed. On `kitti_masks` and
+    `natural_sprites`, it consists of two frames of a video. With :math:`\gamma = 0`
     the loss is twice that of a beta-VAE with :math:`\beta / 2`.
 
     Deviations, all as in the authors' code: the prior is centred at the mean of the partner's posterior instead of a
@@ -84,7 +85,7 @@ class SlowVAE(Method):
     pairs: Literal["uniform", "laplace", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: several factors are redrawn (uniform), factors change by small amounts (laplace), one "
-        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
+        "factor changes by one step (walk), or the examples follow each other in time (consecutive)",
     )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:

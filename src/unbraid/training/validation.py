@@ -65,7 +65,9 @@ def _part(data: FactorData, index: Tensor) -> Labelled:
     """Return some examples of a dataset with their labels."""
     rows = index.to(data.device)
     values = data.factor_values(rows) if data.continuous or data.missing_labels else None
-    return Labelled(data.name, data.names, data.sizes, data.images(rows), data.factors(rows), values, data.continuous)
+    part = Labelled(data.name, data.names, data.sizes, data.images(rows), data.factors(rows), values, data.continuous)
+    part.successive = False
+    return part
 
 
 def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder) -> Validate:

@@ -17,6 +17,8 @@ from unbraid.data.manipulation_files import read_manipulation
 from unbraid.data.readers import npz
 from unbraid.data.readers.binary import read_idx
 from unbraid.data.readers.cars3d import read_cars3d
+from unbraid.data.readers.natural_sprites import read_transitions
+from unbraid.data.readers.pickled import read_pickle
 from unbraid.errors import UserError
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -25,6 +27,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "npz": npz.array_names,
     "idx": lambda path: read_idx(path, (3,)),
     "mat": lambda path: read_cars3d(path.parent, objects=1),
+    "pickle": read_pickle,
+    "csv": lambda path: read_transitions(path, pairs=1),
     "table": lambda path: cached_table("name", [path], (1,), lambda: iter([np.zeros(1, np.uint8)])),
 }
 

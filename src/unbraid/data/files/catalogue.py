@@ -20,6 +20,10 @@ TONNAER = (
     "Tonnaer, Perez Rey, Menkovski, Holenderski, Portegies (2022). Quantifying and Learning Linear Symmetry-Based "
     "Disentanglement. ICML 2022. arXiv:2011.06070"
 )
+KLINDT = (
+    "Klindt, Schott, Sharma, Ustyuzhaninov, Brendel, Bethge, Paiton (2021). Towards Nonlinear Disentanglement in "
+    "Natural Data with Temporal Sparse Coding. ICLR 2021. arXiv:2007.10930"
+)
 OURS = "Apache-2.0 (part of unbraid)"
 
 
@@ -175,6 +179,13 @@ def _nvidia_source(name: str, description: str, stem: str, labels: str, images: 
     return Source(name, description, "CC BY 4.0", NIE, home, (parts, (File(f"{folder}.zip"),)), note)
 
 
+def _zenodo_source(name: str, description: str, licence: str, file: str, record: int, note: str) -> Source:
+    """Return the catalogue entry of a dataset of Klindt et al. (2021). The addresses are those in the authors' code."""
+    home = f"https://zenodo.org/record/{record}"
+    files = (File(file, (f"{home}/files/{file}?download=1",)),)
+    return Source(name, description, licence, KLINDT, home, (files,), note)
+
+
 _MPI3D_AUTHORS = "https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/"
 _MPI3D_BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
 _MPI3D_NOTE = (
@@ -302,6 +313,17 @@ _ALL = (
         "Bogo, Romero, Loper, Black (2014). FAUST: Dataset and evaluation for 3D mesh registration. CVPR 2014.",
         "http://faust.is.tue.mpg.de", (_REGISTRATIONS, (File("MPI-FAUST.zip"),)),
         "Register at the homepage and download MPI-FAUST.zip. Put it into the folder as it is, or unpack it there.",
+    ),
+    _zenodo_source(
+        "kitti_masks", "KITTI Masks: 84,626 masks of pedestrians in 2,120 video sequences, 64x64x1",
+        "see the homepage (the masks of KITTI MOTS are CC BY-NC-SA 3.0)", "kitti_peds_v2.pickle", 3931823,
+        "The file is a pickle. Only arrays, lists and dictionaries are read from it, and nothing in it is executed.",
+    ),
+    _zenodo_source(
+        "natural_sprites", "Natural Sprites: sprites that move as objects in videos do, 64x64x1",
+        "see the homepage", "downscale_keepaspect.csv", 3948069,
+        "The file has the measured positions and areas. The images are drawn when they are first loaded. They need "
+        "about 2 GB in the cache folder, or 4 GB with variant=discrete.",
     ),
 )  # fmt: skip
 
