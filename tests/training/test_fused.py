@@ -169,8 +169,10 @@ CASES = [
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod and DeVAE have no kernels
-# (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
-TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# (see the tests below). VITAE, SAE, PCA, ICA and ICE-BeeM have no kernels.
+TESTED_ELSEWHERE = {
+    "sae", "pca", "ica", "tripod", "devae", "pcl", "cl_ica", "ice_beem", "pmp", "u_vitae", "c_vitae"
+}  # fmt: skip
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -185,6 +187,13 @@ def test_fused_and_plain_gradients_of_cl_ica_are_equal() -> None:
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     assert (wanted.norm(dim=1) > 0).all()
     assert ((found - wanted).norm(dim=1) <= TOLERANCE * wanted.norm(dim=1)).all()
+
+
+def test_an_encoder_that_is_differentiated_twice_has_no_kernels() -> None:
+    """ICE-BeeM trains the gradient of its encoder, so nothing is fused, and gradients are those of a plain stack."""
+    plain, fused = plain_and_fused(locatello, methods_with_different_hypers("ice_beem"), batch=4)
+    assert fused.storage.copied == ()
+    assert_same_gradients(plain, fused)
 
 
 @pytest.mark.parametrize(
