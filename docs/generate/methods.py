@@ -43,6 +43,7 @@ GUIDES = {  # guides that use a method
             "slow_vae",
             "pcl",
             "cl_ica",
+            "ice_beem",
             "pmp",
             "diffusion_vae",
             "s_vae",

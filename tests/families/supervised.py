@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from families.base import MethodFacts
 from unbraid.accel.adam import Adam
-from unbraid.methods import IVAE, VAE, ICEBeeM, AdaTVAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE, TripletVAE
+from unbraid.methods import IVAE, VAE, AdaTVAE, AnnealedVAE, BetaTCVAE, BetaVAE, ICEBeeM, SemiVAE, TripletVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.method import Hyper
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[Any]]
 FEATURES = ("augmented", "positive", "linear")
 
 
@@ -34,7 +34,7 @@ def linear_case(method: ICEBeeM) -> tuple[VAENet, Batch, Tensor]:
     """A linear encoder of three entries to two features, with random features of y, a batch, and its noise."""
     torch.manual_seed(0)
     net = method.build(build_linear_net, (3,), 2, "gaussian")
-    for parameter in net.auxiliary.parameters():  # type: ignore[union-attr]
+    for parameter in cast(nn.Module, net.auxiliary).parameters():
         parameter.data.normal_()
     batch = Batch(torch.randn(4, 3), 4, labels=torch.tensor([0, 2, 1, 2]))
     return net, batch, Noise(torch.tensor(5)).normal(4, 3)
@@ -58,7 +58,7 @@ def test_loss_and_denoising_by_hand(features: Any) -> None:
     """The loss is that of denoising score matching, minus the part that does not depend on the score."""
     method = ICEBeeM(sigma=0.4, features=features, values=3)
     net, batch, noise = linear_case(method)
-    labels, losses, errors = batch.labels.tolist(), [], []  # type: ignore[union-attr]
+    labels, losses, errors = cast(Tensor, batch.labels).tolist(), [], []
     for x, y, epsilon in zip(batch.x.double().numpy(), labels, noise.double().numpy(), strict=True):
         score = score_by_hand(net, features, x + 0.4 * epsilon, y)
         losses.append(0.5 * ((score + epsilon / 0.4) ** 2).sum() - 0.5 * ((epsilon / 0.4) ** 2).sum())
@@ -71,7 +71,8 @@ def test_loss_and_denoising_by_hand(features: Any) -> None:
 def test_an_energy_that_does_not_depend_on_x_has_the_loss_zero() -> None:
     method = ICEBeeM(values=3)
     net, batch, noise = linear_case(method)
-    net.encoder.weight.data.zero_()  # type: ignore[union-attr, operator]
+    encoder: Any = net.encoder
+    encoder.weight.data.zero_()
     loss, terms = method.objective(net, batch, Noise(torch.tensor(5)), torch.tensor(0.0))
     assert loss.item() == 0
     assert terms["denoising"].item() == pytest.approx(float(noise.square().mean()))
@@ -95,8 +96,8 @@ def test_the_true_score_of_normal_data_is_the_minimum() -> None:
     mean, variance = torch.tensor([-1.0, 2.0]), torch.tensor([0.5, 3.0])
     x = (mean[y] + variance[y].sqrt() * torch.randn(n, generator=g))[:, None]
     net = method.build(build_linear_net, (1,), 1, "gaussian")
-    net.encoder.weight.data[0], net.encoder.bias.data[0] = 1.0, 0.0  # type: ignore[union-attr, index]
-    table: Any = net.auxiliary
+    encoder, table = cast(Any, net.encoder), cast(Any, net.auxiliary)
+    encoder.weight.data[0], encoder.bias.data[0] = 1.0, 0.0
     norms = []
     for precision in (1 / (variance + 0.25), 1 / variance):
         table.linear.data[:, 0], table.log_square.data[:, 0] = -mean * precision, (precision / 2).log()
@@ -106,7 +107,7 @@ def test_the_true_score_of_normal_data_is_the_minimum() -> None:
 
 
 def nonstationary_mixture(points: int = 8192, sources: int = 5, segments: int = 20) -> tuple[OwnData, Array, Array]:
-    """A linear mixture of normal sources, whose variances differ between segments, the sources, and the segments."""
+    """Mixtures of normal sources whose variances differ between segments, the sources, and the segment of each row."""
     rng = np.random.default_rng(0)
     segment = rng.integers(0, segments, points)
     s = rng.uniform(0.2, 2.0, (segments, sources))[segment] * rng.normal(size=(points, sources))
@@ -140,7 +141,7 @@ def test_piecewise_linear_units_are_replaced_because_their_biases_do_not_learn(
     net = method.build(mlp, (16,), 3, "gaussian")
     batch = Batch(toy.batch(torch.arange(8)), 8, labels=torch.zeros(8, dtype=torch.long))
     loss, _ = method.objective(net, batch, Noise(torch.tensor(0)), torch.tensor(0.0))
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     units = {type(module) for module in net.encoder.modules()} & {nn.SiLU, nn.ReLU}
     assert units == {nn.SiLU if activation == "silu" else nn.ReLU}
     biases = [p.grad for name, p in net.encoder.named_parameters() if name in ("1.bias", "3.bias")]

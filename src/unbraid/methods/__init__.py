@@ -29,8 +29,8 @@ from unbraid.methods.factor_vae import FactorVAE
 from unbraid.methods.fsq import FSQ
 from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.hfs import HFS
-from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ice_beem import ICEBeeM
+from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
 from unbraid.methods.joint_vae import JointVAE
 from unbraid.methods.lsbd_vae import LSBDVAE
@@ -98,10 +98,10 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "AEICA", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "ICEBeeM", "IVAE", "LSBDVAE",
-    "METHODS", "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE",
-    "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE",
-    "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper",
-    "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "TripletVAE", "Tripod", "elbo", "setting",
+    "AE", "AEICA", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "LSBDVAE", "METHODS",
+    "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE", "DecoderPenalties",
+    "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "ICEBeeM", "InfoVAE",
+    "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "TripletVAE",
+    "Tripod", "elbo", "setting",
 ]  # fmt: skip

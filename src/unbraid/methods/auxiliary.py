@@ -33,6 +33,8 @@ def check_auxiliary(method: str, data: FactorData, factor: int, values: int, tab
         )
     name, size = data.names[factor], data.sizes[factor]
     if size > values:
-        raise UserError(f"The factor {name} has {size} values, and {method} has {table} for {values}. Use values={size}.")
+        raise UserError(
+            f"The factor {name} has {size} values, and {method} has {table} for {values}. Use values={size}."
+        )
     if bool((data.factors_at(torch.arange(len(data), device=data.device))[:, factor] < 0).any()):
         raise UserError(f"{method} needs the label {name} of every example. Some are missing. Choose another factor.")

@@ -46,14 +46,18 @@ class AuxiliaryFeatures(nn.Module):
         return energy + (f.square() * self.log_square.gather(0, rows).exp()).sum(1)
 
 
-def score_of_energy(energy: Callable[[Tensor], Tensor], x: Float[Tensor, "b *x"]) -> Float[Tensor, "b *x"]:
+def score_of_energy(energy: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     r"""Return the score :math:`\nabla_x \log p(x) = -\nabla_x E(x)` at each example.
 
     Args:
         energy: A function from examples (b, ...) to energies (b,), applied to each example.
-        x: The examples.
+        x: The examples, of shape (b, ...).
+
+    Returns:
+        The scores, of the shape of x.
     """
-    return -torch.func.grad(lambda points: energy(points).sum())(x)
+    gradient: Tensor = torch.func.grad(lambda points: energy(points).sum())(x)
+    return -gradient
 
 
 def make_differentiable_twice(encoder: nn.Module, smooth: bool) -> None:
