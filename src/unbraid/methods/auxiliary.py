@@ -7,13 +7,14 @@ import torch
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import DrawnExamples
 from unbraid.errors import UserError
+from unbraid.methods.method import Method
 from unbraid.noise import Noise
 
 
-def draw_with_factor(data: FactorData, factor: int, noise: Noise, batch: int) -> DrawnExamples:
-    """Draw independent examples. Their labels are the values of the factor with index `factor`."""
+def draw_with_labels(method: Method, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
+    """Draw independent examples with the labels that the method needs for them."""
     examples = data.draw(noise, batch)
-    return DrawnExamples(examples, labels=data.factors_at(examples)[:, factor])
+    return DrawnExamples(examples, labels=method.labels_at(data, examples))
 
 
 def check_auxiliary(method: str, data: FactorData, factor: int, values: int, table: str) -> None:

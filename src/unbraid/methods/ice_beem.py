@@ -17,7 +17,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import DrawnExamples
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.methods.auxiliary import check_auxiliary, draw_with_factor
+from unbraid.methods.auxiliary import check_auxiliary, draw_with_labels
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -28,9 +28,9 @@ PIECEWISE_LINEAR = (nn.ReLU, nn.LeakyReLU)
 class AuxiliaryFeatures(nn.Module):
     r"""The features g(y) of the auxiliary variable: one row for each value of y.
 
-    The energy of an example with features f is :math:`f^T g(y)`. If `squares` is true, it is :math:`f^T a(y) + (f^2)^T
-    b(y)` with :math:`g = (a, b)`. The weights b are positive, so that the energy is bounded from below. They are stored
-    as their logarithms. Initially, a is 0 and b is 1/2, which is the energy of a standard normal distribution of f.
+    The energy of an example with features f is :math:`\sum_j a_j(y) f_j`, where a is `linear`. If `squares` is true,
+    :math:`\sum_j b_j(y) f_j^2` is added. The weights b are positive, so that the energy is bounded from below, and are
+    stored as their logarithms. Initially, a is 0 and b is 1/2, as for standard normal features.
     """
 
     def __init__(self, values: int, latents: int, squares: bool) -> None:
@@ -47,7 +47,7 @@ class AuxiliaryFeatures(nn.Module):
 
 
 def score_of_energy(energy: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    r"""Return the score :math:`\nabla_x \log p(x) = -\nabla_x E(x)` at each example.
+    r"""Return the score :math:`\nabla_x \log p(x) = -\nabla_x u(x)` for the energy u at each example.
 
     Args:
         energy: A function from examples (b, ...) to energies (b,), applied to each example.
@@ -85,20 +85,21 @@ def make_differentiable_twice(encoder: nn.Module, smooth: bool) -> None:
 class ICEBeeM(Method):
     r"""An encoder without a decoder, whose features define the energy of examples given an auxiliary variable y.
 
-    .. math:: p(x|y) = \frac{1}{Z(y)} e^{-E(x, y)}, \quad E(x, y) = f(x)^T a(y) + f(x)^{2\,T} b(y)
+    .. math:: p(x|y) = \frac{1}{Z(y)} e^{-u(x, y)}, \quad u(x, y) = \sum_j a_j(y) f_j(x) + b_j(y) f_j(x)^2
 
     .. math:: E \Big[\tfrac12 \|s(\tilde x, y)\|^2 + \tfrac{1}{\sigma} s(\tilde x, y)^T \epsilon\Big], \quad
-              s(x, y) = -\nabla_x E(x, y), \quad \tilde x = x + \sigma \epsilon
+              s(x, y) = -\nabla_x u(x, y), \quad \tilde x = x + \sigma \epsilon
 
-    f is the mean that the encoder outputs, and :math:`\epsilon` is standard normal noise with the shape of x. y is a
-    factor whose value is known in training. Its index is `factor`. The vectors a(y) and b(y) are learned for each value
-    of y. If they vary enough with y, features with the same p(x|y) are equal up to simple transformations, which depend
-    on `features` (theorems 1 and 2 of the paper):
+    The features f are the means that the encoder outputs, u is the energy, s is the score of p(x|y), and
+    :math:`\epsilon` is standard normal noise with the shape of x. y is a factor whose value is known in training. Its
+    index is `factor`. The vectors a(y) and b(y) are learned for each value of y. If they vary enough with y, features
+    with the same p(x|y) are equal up to simple transformations, which depend on `features` (theorems 1 and 2 of the
+    paper):
 
-    - "augmented": the energy above. Features are identified up to order and scale.
-    - "positive": :math:`E = f(x)^T a(y)`, where f is the softplus of the mean. Features are identified up to order and
+    - "augmented": the energy above. Features are identified up to order, scale and offset.
+    - "positive": :math:`u = a(y)^T f(x)`, where f is the softplus of the means. Features are identified up to order and
       scale.
-    - "linear": :math:`E = f(x)^T a(y)`. Features are identified only up to a linear transformation.
+    - "linear": :math:`u = a(y)^T f(x)`. Features are identified only up to a linear transformation and an offset.
 
     The loss is the conditional denoising score matching loss :math:`\tfrac12 E \|s + \epsilon / \sigma\|^2` minus its
     constant :math:`D / 2 \sigma^2` for D entries of x. It is 0 if the energy does not depend on x. The logged
@@ -143,7 +144,10 @@ class ICEBeeM(Method):
         check_auxiliary("ICE-BeeM", data, self.factor, self.values, "features")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        return draw_with_factor(data, self.factor, noise, batch)
+        return draw_with_labels(self, data, noise, batch)
+
+    def labels_at(self, data: FactorData, examples: Int[Tensor, " n"]) -> Tensor:
+        return data.factors_at(examples)[:, self.factor]
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         net.decoder = None
@@ -162,7 +166,7 @@ class ICEBeeM(Method):
         return self.point_latents(net, q)
 
     def energy(self, net: VAENet, x: Tensor, y: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
-        """Return the energy E(x, y) of each example x with the value y of the auxiliary variable."""
+        """Return the energy u(x, y) of each example x with the value y of the auxiliary variable."""
         energy: Tensor = cast(AuxiliaryFeatures, net.auxiliary)(self.point_latents(net, net.encode(x)), y)
         return energy
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import DrawnExamples
 from unbraid.distributions import Gaussian
-from unbraid.methods.auxiliary import check_auxiliary, draw_with_factor
+from unbraid.methods.auxiliary import check_auxiliary, draw_with_labels
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -66,7 +66,10 @@ class IVAE(Method):
         check_auxiliary("IVAE", data, self.factor, self.values, "a prior")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        return draw_with_factor(data, self.factor, noise, batch)
+        return draw_with_labels(self, data, noise, batch)
+
+    def labels_at(self, data: FactorData, examples: Int[Tensor, " n"]) -> Tensor:
+        return data.factors_at(examples)[:, self.factor]
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         net.prior = ConditionalPrior(self.values, latents)
