@@ -102,6 +102,7 @@ CASES: dict[str, Case] = {
     "groupified_vae": Case(methods.GroupifiedVAE(beta=4.0, start=200), steps=500),
     "semi_vae": Case(methods.SemiVAE(), steps=1_000),
     "ivae": Case(methods.IVAE(factor=1), steps=1_000),
+    "ice_beem": Case(methods.ICEBeeM(factor=1), steps=1_000),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),
     "ada_mlvae": Case(methods.AdaMLVAE(beta=4.0)),
     "group_vae": Case(methods.GroupVAE(beta=4.0), steps=1_000),

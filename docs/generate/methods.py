@@ -43,6 +43,7 @@ GUIDES = {  # guides that use a method
             "slow_vae",
             "pcl",
             "cl_ica",
+            "ice_beem",
             "pmp",
             "diffusion_vae",
             "s_vae",
@@ -76,6 +77,8 @@ IN_WORDS = {
     "c_vitae": IDENTITY,
     "pcl": ENCODER_ONLY,
     "cl_ica": NO_SPECIAL_CASE,
+    "ice_beem": "It has no decoder, and no other method is a special case of it. An energy that does not depend on the "
+    "example has a loss of 0.",
 }  # cases that are not a pair of methods
 SHORTER = "After a first trial, the number of steps was reduced to save time."
 NOTES = {  # settings that were changed after the first results
@@ -83,7 +86,7 @@ NOTES = {  # settings that were changed after the first results
     "lsbd_vae": "`sprites` has no cyclic factor, so there are no labelled pairs in this training.",
     **dict.fromkeys(("factor_vae", "pcl", "pmp", "u_vitae", "c_vitae"), SHORTER),
 }
-WITHOUT_DECODER = ("pcl", "cl_ica")
+WITHOUT_DECODER = ("pcl", "cl_ica", "ice_beem")
 SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
 DEVIATIONS = "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first"
 ON_GRID = f"{DEVIATIONS}. Before decoding, each latent is replaced by the nearest of its learned values"

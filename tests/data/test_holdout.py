@@ -91,7 +91,7 @@ def test_published_conditions_fit_their_datasets(key: tuple[tuple[str, int], ...
             assert int(values.split("-")[-1]) < dict(key)[name]
 
 
-@pytest.mark.parametrize("method", ["vae", "beta_tcvae", "semi_vae", "ivae", "triplet_vae"])
+@pytest.mark.parametrize("method", ["vae", "beta_tcvae", "semi_vae", "ivae", "ice_beem", "triplet_vae"])
 def test_no_method_draws_held_out_examples(method: str) -> None:
     data = load("toy?holdout=range")
     examples = METHODS[method]().draw(data, Noise(torch.tensor(0)), 600).examples

@@ -32,7 +32,7 @@ OUTPUTS = {
     "lsbd_vae": {"codes", "log_t"},
     **{
         name: {"codes"}
-        for name in ("ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp")
+        for name in ("ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "ice_beem", "pmp")
     },
     "diffusion_vae": {"codes", "log_t"},
     "s_vae": {"codes", "log_kappa"},

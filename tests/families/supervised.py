@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from families.base import MethodFacts
 from unbraid.accel.adam import Adam
-from unbraid.methods import IVAE, VAE, AdaTVAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE, TripletVAE
+from unbraid.methods import IVAE, VAE, AdaTVAE, AnnealedVAE, BetaTCVAE, BetaVAE, ICEBeeM, SemiVAE, TripletVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.method import Hyper
 
@@ -40,6 +40,7 @@ FACTS: dict[str, MethodFacts] = {
         ],
     ),
     "ivae": MethodFacts(IVAE(beta=0.1), limits=[(FixedPriorIVAE(beta=3.0), BetaVAE(beta=3.0))]),
+    "ice_beem": MethodFacts(ICEBeeM(sigma=1.0), falling_term="denoising"),
     "triplet_vae": MethodFacts(
         TripletVAE(beta=0.1, gamma=0.1), limits=[(TripletVAE(beta=3.0, gamma=0.0), TripletBaseline(beta=3.0))]
     ),

@@ -53,7 +53,7 @@ def test_vmap_equals_one_by_one(name: str, smallest_data: FactorData) -> None:
     assert_vmap_equals_one_by_one(vary_hyperparameters(METHODS[name]()), smallest_data, rtol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl"])
+@pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl", "ice_beem"])
 def test_vmap_equals_one_by_one_on_images(name: str, sprites: FactorData) -> None:
     assert_vmap_equals_one_by_one_on_images(vary_hyperparameters(METHODS[name](), 2), sprites)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import unbraid.nets
 from support.meshes import spheres
@@ -139,6 +139,22 @@ def test_convolution_of_odd_image_sizes_equals_pytorch() -> None:
     layer = Conv(1, 4, 4)
     x = torch.rand(2, 1, 7, 9)
     torch.testing.assert_close(layer(x), nn.Conv2d.forward(layer, x))
+
+
+def test_gradients_of_plain_convolutions_can_be_differentiated_under_vmap() -> None:
+    """The second derivatives are those of the fast function, which cannot be differentiated twice under `vmap`."""
+    layer, x = Conv(1, 4, 4).double(), torch.rand(3, 2, 1, 8, 8, dtype=torch.float64)
+
+    def gradient_size(images: Tensor) -> Tensor:
+        gradient = torch.func.grad(lambda points: layer(points).tanh().sum())(images)
+        return cast(Tensor, gradient.square().sum())
+
+    fast = torch.stack([gradient_size(images) for images in x])
+    layer.plain = True
+    plain = torch.func.vmap(gradient_size)(x)
+    torch.testing.assert_close(plain, fast)
+    found, expected = (torch.autograd.grad(sizes.sum(), [layer.weight, layer.bias]) for sizes in (plain, fast))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 48, 48), (2, 64, 64), (1, 64, 32), (16,)])

@@ -28,7 +28,7 @@ from unbraid.spaces.projective import EvenDecoder
 CODES = 24
 CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of the output of a decoder
 LATENTS = {"sphere": 5, "flat_torus": 6, "torus": 3, "projective": 5, "rotations": 9}
-WITHOUT_DECODER = ("pcl", "cl_ica")
+WITHOUT_DECODER = ("pcl", "cl_ica", "ice_beem")
 WITH_DECODER = [name for name in METHODS if name not in WITHOUT_DECODER]
 
 

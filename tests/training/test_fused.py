@@ -170,10 +170,11 @@ CASES = [
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod, DeVAE and Groupified VAE and
-# the encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA and ICA have no kernels.
+# the encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA, ICA and ICE-BeeM have no
+# kernels.
 TESTED_ELSEWHERE = {
-    "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "pmp",
-    "u_vitae", "c_vitae",
+    "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "ice_beem",
+    "pmp", "u_vitae", "c_vitae",
 }  # fmt: skip
 
 
@@ -189,6 +190,13 @@ def test_fused_and_plain_gradients_of_cl_ica_are_equal() -> None:
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     assert (wanted.norm(dim=1) > 0).all()
     assert ((found - wanted).norm(dim=1) <= TOLERANCE * wanted.norm(dim=1)).all()
+
+
+def test_an_encoder_that_is_differentiated_twice_has_no_kernels() -> None:
+    """ICE-BeeM trains the gradient of its encoder, so nothing is fused, and gradients are those of a plain stack."""
+    plain, fused = plain_and_fused(locatello, methods_with_different_hypers("ice_beem"), batch=4)
+    assert fused.storage.copied == ()
+    assert_same_gradients(plain, fused)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.data.dataset import FactorData
-from unbraid.methods import METHODS, BetaVAE, Method
+from unbraid.methods import METHODS, BetaVAE, ICEBeeM, Method
 from unbraid.nets.conv import locatello
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.network import build_net
@@ -39,6 +39,12 @@ def residual_pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.M
         nn.ConvTranspose2d(8, shape[0], 4, 4),
     )  # fmt: skip
     return encoder, decoder
+
+
+def plain_pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    side = shape[1] // 4
+    encoder = nn.Sequential(nn.Conv2d(shape[0], 8, 4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8 * side**2, 2 * latents))
+    return encoder, nn.Sequential(nn.Linear(latents, shape[0] * shape[1] ** 2), nn.Unflatten(1, shape))
 
 
 def dense_pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
@@ -72,6 +78,17 @@ def test_looped_equals_vmapped(method: str, sprites: FactorData) -> None:
     assert together.buffers
     for name, value in together.buffers.items():
         torch.testing.assert_close(looped.buffers[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_networks_that_need_float32_are_not_reduced(sprites: FactorData) -> None:
+    """The encoder of ICE-BeeM stays in float32, so both precisions have the same terms and gradients."""
+    found = [
+        Stack(specs(ICEBeeM(), precision), sprites, plain_pair, vmapped=True, looped=True)._gradients_vmapped(
+            torch.tensor(0)
+        )
+        for precision in ("fp32", "bf16")
+    ]
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def test_bfloat16_is_close_to_float32_but_not_equal(sprites: FactorData) -> None:

@@ -11,6 +11,8 @@ import torch
 
 import unbraid as ub
 from unbraid.errors import UserError
+from unbraid.methods import Batch
+from unbraid.noise import Noise
 from unbraid.training.validation import split_data
 
 SETTINGS: dict[str, Any] = {"steps": 20, "latents": 3, "batch": 16, "quiet": True}
@@ -45,6 +47,21 @@ def test_training_uses_the_training_part_only_and_logs_the_other(tmp_path: Path)
     assert run.log[-1]["validation.kl"] == pytest.approx(float(q.kl().sum(1).mean()), rel=1e-4)
     assert run.spec.to_dict()["validation"] == 0.25
     assert ub.load_run(tmp_path, data=data).spec == run.spec
+
+
+@pytest.mark.parametrize("method", [ub.methods.IVAE(), ub.methods.ICEBeeM()], ids=str)
+def test_held_out_examples_have_their_labels(method: ub.methods.Method) -> None:
+    """The logged loss is that of the held-out examples with their values of the auxiliary variable."""
+    data = ub.data.from_arrays(X, np.arange(100) % 5)
+    _, held_out = split_data(data, 0.25)
+    (run,) = ub.train(method, data, validation=0.25, **SETTINGS)
+    rows, zero = torch.arange(16), torch.tensor(0)
+    losses = []
+    for labels in (held_out.factors(rows)[:, 0], torch.zeros_like(rows)):
+        batch = Batch(held_out.batch(rows), len(held_out), labels=labels)
+        losses.append(method.objective(run.net, batch, Noise.from_seed(zero, zero), torch.tensor(20.0))[0].item())
+    assert run.log[-1]["validation.loss"] == pytest.approx(losses[0], rel=1e-5)
+    assert run.log[-1]["validation.loss"] != pytest.approx(losses[1], rel=1e-5)
 
 
 def test_nothing_changes_when_unused() -> None:

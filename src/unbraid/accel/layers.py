@@ -168,10 +168,12 @@ class Flatten(nn.Flatten):
 class Conv(nn.Conv2d):
     """A stride-2 convolution that halves the side of the image.
 
-    If `reduced`, the layer multiplies in bfloat16 and adds in float32.
+    If `reduced`, the layer multiplies in bfloat16 and adds in float32. If `plain`, it always uses PyTorch's function,
+    whose gradient can be differentiated under `vmap`.
     """
 
     reduced = False
+    plain = False
 
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
@@ -179,8 +181,8 @@ class Conv(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         inputs = (x.to(dtype), self.weight.to(dtype), cast(Tensor, self.bias).to(dtype))
-        even = x.shape[-1] % 2 == x.shape[-2] % 2 == 0
-        convolve: Callable[..., Tensor] = FastConv.apply if x.device.type == "cpu" and even else conv
+        fast = x.device.type == "cpu" and x.shape[-1] % 2 == x.shape[-2] % 2 == 0 and not self.plain
+        convolve: Callable[..., Tensor] = FastConv.apply if fast else conv
         return convolve(*inputs)
 
 

@@ -33,8 +33,8 @@ COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
 PRIMARY = 1  # level (index in the sweep over strengths) of the strengths in the tables of the paper
 # Methods without a normal posterior. Their runs are never counted as over-pruned.
 NO_NORMAL_POSTERIOR = (
-    "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp", "diffusion_vae", "s_vae",
-    "poincare_vae", "lsbd_vae",
+    "ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "ice_beem", "pmp", "diffusion_vae",
+    "s_vae", "poincare_vae", "lsbd_vae",
 )  # fmt: skip
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {

@@ -52,6 +52,7 @@ DISPLAY_NAMES = {
     "s_vae": "S-VAE",
     "semi_vae": "Semi-supervised VAE",
     "ivae": "iVAE",
+    "ice_beem": "ICE-BeeM",
     "cl_ica": "cl-ica",
     "sae": "SAE",
     "triplet_vae": "TVAE",

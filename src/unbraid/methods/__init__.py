@@ -33,6 +33,7 @@ from unbraid.methods.fsq import FSQ
 from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.groupified_vae import GroupifiedVAE
 from unbraid.methods.hfs import HFS
+from unbraid.methods.ice_beem import ICEBeeM
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
 from unbraid.methods.joint_vae import JointVAE
@@ -85,6 +86,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "groupified_vae": GroupifiedVAE,
     "semi_vae": SemiVAE,
     "ivae": IVAE,
+    "ice_beem": ICEBeeM,
     "ada_gvae": AdaGVAE,
     "ada_mlvae": AdaMLVAE,
     "group_vae": GroupVAE,
@@ -108,6 +110,6 @@ __all__ = [
     "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam",
     "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "CascadeVAEC", "ClICA", "CommutativeVAE", "ControlVAE", "Controls",
     "DeVAE", "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE",
-    "GroupifiedVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE",
-    "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
+    "GroupifiedVAE", "Hyper", "ICEBeeM", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel",
+    "SemiVAE", "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import DrawnExamples
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
+from unbraid.methods.auxiliary import check_auxiliary, draw_with_labels
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -63,22 +63,13 @@ class IVAE(Method):
     values: int = setting(100, "maximum number of values of u", low=1)
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        if self.factor >= len(data.sizes):
-            raise UserError(
-                f"The auxiliary factor of IVAE must be one of the {len(data.sizes)} factors of {data.name}, which are "
-                f"counted from 0. Got {self.factor} instead."
-            )
-        name, size = data.names[self.factor], data.sizes[self.factor]
-        if size > self.values:
-            raise UserError(
-                f"The factor {name} has {size} values, and IVAE has a prior for {self.values}. Use values={size}."
-            )
-        if bool((data.factors_at(torch.arange(len(data), device=data.device))[:, self.factor] < 0).any()):
-            raise UserError(f"IVAE needs the label {name} of every example. Some are missing. Choose another factor.")
+        check_auxiliary("IVAE", data, self.factor, self.values, "a prior")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        examples = data.draw(noise, batch)
-        return DrawnExamples(examples, labels=data.factors_at(examples)[:, self.factor])
+        return draw_with_labels(self, data, noise, batch)
+
+    def labels_at(self, data: FactorData, examples: Int[Tensor, " n"]) -> Tensor:
+        return data.factors_at(examples)[:, self.factor]
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         net.prior = ConditionalPrior(self.values, latents)

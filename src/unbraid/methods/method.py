@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.accel.adam import Adam as Adam
@@ -190,6 +190,10 @@ class Method:
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         """Draw the examples of one step. By default they are independent. Methods that train on pairs override this."""
         return DrawnExamples(data.draw(noise, batch))
+
+    def labels_at(self, data: FactorData, examples: Int[Tensor, " n"]) -> Tensor | None:
+        """Return the labels that the objective needs for n examples of a validation split, or None if it needs none."""
+        return None
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         """Raise a UserError if the method cannot train with these data and settings. Called before training."""

@@ -10,7 +10,7 @@ from unbraid.studies.planned import PlannedRun, Setting, grid
 
 DATASETS = ("dsprites", "shapes3d_rendered", "cars3d")
 PAIRS = ("ada_gvae", "ada_mlvae", "group_vae", "ml_vae", "slow_vae", "pcl", "cl_ica", "pmp")
-LABELS = ("semi_vae", "ivae", "triplet_vae", "ada_tvae", "lsbd_vae")
+LABELS = ("semi_vae", "ivae", "ice_beem", "triplet_vae", "ada_tvae", "lsbd_vae")
 DIMENSIONS, SEEDS, STEPS, BATCH = 10, 5, 300_000, 64
 
 

@@ -11,7 +11,7 @@ PyTorch loop.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -38,10 +38,10 @@ def to_channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
-def reduce_precision(net: VAENet, device: torch.device) -> None:
-    """Let the encoder and the decoder multiply in bfloat16. They take and return float32."""
-    for part in (net.encoder, net.decoder):
-        if part is not None:
+def reduce_precision(net: VAENet, device: torch.device, exact: Collection[str] = ()) -> None:
+    """Let the encoder and the decoder multiply in bfloat16, unless `exact` names them. They take and return float32."""
+    for name, part in (("encoder", net.encoder), ("decoder", net.decoder)):
+        if part is not None and name not in exact:
             part.forward = functools.partial(_autocast, part.forward, device.type)
 
 

@@ -181,7 +181,7 @@ class Stack:
             looped = self.vmapped and self.kernels and not self.storage.copied and needs_loop(spec, nets[0])
         self.looped = looped
         if looped and spec.precision == "bf16":
-            reduce_precision(nets[0], device)
+            reduce_precision(nets[0], device, spec.float32_networks)
         self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}

@@ -88,7 +88,8 @@ def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder)
         for i, index in enumerate(batches):
             zero, number = torch.zeros_like(now), torch.zeros_like(now) + i
             noise = Noise.from_seed(zero, number), Noise.from_seed(zero, number, 1)
-            batch = Batch(held_out.batch(index), len(held_out), steps=spec.steps)
+            labels = spec.method.labels_at(held_out, index)
+            batch = Batch(held_out.batch(index), len(held_out), steps=spec.steps, labels=labels)
             objective = penalised_objective(spec.method, spec.penalties, net, batch, noise, now.float())
             loss, terms = add_support(objective, spec.factorised_support, net, batch.x, noise[0])
             for name, value in {"loss": loss, **terms}.items():
