@@ -68,9 +68,15 @@ def train_divided_run(
     run: RunInTraining, data: FactorData, builder: PairBuilder, monitor: Monitor, part: FirstPart
 ) -> Run:
     """Train one run to its last step and write it."""
-    stack = load_stack([run], data, builder, 1, part=part)
-    part.load(run.spec, stack.states()[0], stack.step)
-    active = ActiveStack(stack, [run])
-    advance_to_end([active], 1, monitor)
+    try:
+        stack = load_stack([run], data, builder, 1, part=part)
+        part.load(run.spec, stack.states()[0], stack.step)
+        active = ActiveStack(stack, [run])
+        advance_to_end([active], 1, monitor)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(
+            f"A part of a batch of {run.spec.batch} must fit into the free memory of {data.device}. It does not. Use a "
+            "smaller batch, a smaller network or more devices, or end other programs that use the device."
+        ) from error
     (trained,) = finish_stack(active, data, builder)
     return trained

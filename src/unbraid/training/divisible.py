@@ -31,7 +31,7 @@ RELATIVE, OF_LARGEST = 1e-4, 1e-5
 # that statistics of a batch hardly depend on its examples.
 FACTORS = (1.0, 2.0)
 Results = list[tuple[str, dict[str, Tensor]]]
-"""The terms, gradients and buffers of some steps by name, each kind with a description such as "at step 0, the term"."""
+"""Terms, gradients and buffers by name. Each dictionary has a description of its kind, such as "at step 0, the term"."""
 BUFFER = "the buffer"
 
 
@@ -113,7 +113,7 @@ def indivisible_error(spec: RunSpec, difference: str) -> UserError:
     """Return the error for a method whose batch cannot be divided."""
     return UserError(
         "The batch of a run can be divided among devices only if the loss is a mean over its examples. Got "
-        f"{registry_name(type(spec.method))} with the network {spec.net}. It compares the examples of a batch with each "
-        f"other, or keeps statistics of batches: {difference} if the batch is divided. Train on one device, or train "
-        "different runs on different devices with `unbraid study --devices`."
+        f"{registry_name(type(spec.method))} with the network {spec.net}, which compares the examples of a batch with "
+        f"each other, or keeps statistics of batches. If the batch is divided, {difference}. Train on one device, or "
+        "train different runs on different devices with `unbraid study --devices`."
     )

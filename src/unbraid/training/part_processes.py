@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import warnings
@@ -30,11 +31,13 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.spec import RunSpec
+from unbraid.runtime.signals import SIGNALS
 from unbraid.runtime.workers import end_with_parent
 from unbraid.training.parts import BatchPart
 from unbraid.training.stack import Stack
 
 STEP, READY = b"step", b"ready"  # messages to a worker and from it; all other messages are pickled objects
+KILLED = "it was killed, perhaps because memory ran out"
 END_SECONDS = 5.0  # time for a worker to end by itself; then it is killed
 
 
@@ -65,9 +68,8 @@ class Place:
         torch.set_num_threads(self.threads)
         if self.device != "cpu":
             torch.cuda.set_device(self.device)
-        dist.init_process_group(
-            self.backend, store=dist.FileStore(str(self.store), self.count), rank=self.index, world_size=self.count
-        )
+        store = dist.FileStore(str(self.store), self.count)  # type: ignore[attr-defined]
+        dist.init_process_group(self.backend, store=store, rank=self.index, world_size=self.count)
         try:
             dist.all_reduce(torch.zeros(1, device=self.device))
             yield
@@ -96,7 +98,7 @@ class Worker:
             self.connection.send_bytes(message)
         except OSError:
             self.wait_until_ready()
-            raise self.error("It was killed") from None
+            raise self.error(KILLED) from None
 
     def wait_until_ready(self) -> None:
         """Wait until the worker is ready to average, or raise a UserError if it has failed or ended."""
@@ -105,13 +107,13 @@ class Worker:
         with contextlib.suppress(OSError, EOFError):
             message = self.connection.recv_bytes() if self.connection.poll() else b""
         if message != READY:
-            raise self.error(message.decode() or "It was killed, perhaps because memory ran out")
+            raise self.error(message.decode() or KILLED)
 
     def error(self, reason: str) -> UserError:
         """Return the error for a worker that has failed for this reason."""
         return UserError(
-            f"The process that computes a part of each batch on {self.device} must run until the training ends. Got: "
-            f"{reason}. Run the same command again to resume from the last checkpoint."
+            f"The process that computes a part of each batch on {self.device} must run until the training ends, but "
+            f"{reason}. Runs resume from their last checkpoint when the same command is repeated."
         )
 
     def end(self) -> None:
@@ -184,18 +186,21 @@ def batch_parts(devices: Sequence[str], data: FactorData, builder: PairBuilder) 
     Raises:
         UserError: If a worker fails, or if this process already uses torch.distributed.
     """
+    if not dist.is_available():
+        raise UserError("Several devices need torch.distributed, which this build of PyTorch lacks. Use one device.")
     if dist.is_initialized():
         raise UserError(
-            "Several devices need torch.distributed, which this process already uses. Start a process of its own, "
-            "without torchrun, and do not call init_process_group."
+            "Several devices need torch.distributed, which this process already uses. Train in a process of its own, "
+            "which is not started by torchrun and does not call init_process_group."
         )
     content = pickled((data.to("cpu"), builder))
     with ExitStack() as contexts:
         folder = contexts.enter_context(tempfile.TemporaryDirectory(prefix="unbraid-", ignore_cleanup_errors=True))
         first, *others = places(devices, Path(folder) / "store")
-        workers = [start_worker(place) for place in others]
-        for worker in workers:
-            contexts.callback(worker.end)
+        workers = []
+        for place in others:
+            workers.append(start_worker(place))
+            contexts.callback(workers[-1].end)
         for worker in workers:
             worker.send(content)
         for worker in workers:
@@ -226,24 +231,39 @@ def pickled(value: Any) -> bytes:
 
 
 def start_worker(place: Place) -> Worker:
-    """Start a worker. It does not import the script of the user, unlike the processes of multiprocessing."""
+    """Start a worker.
+
+    It does not import the script of the user, unlike the processes of multiprocessing. Signals are blocked in it from
+    the start, because Ctrl-C is sent to all processes of a terminal. The process of the command completes its step
+    when it receives one.
+    """
     from joblib.externals.loky.backend import get_context
 
     ours, theirs = Pipe()
     process = get_context("loky").Process(target=work, args=(place, theirs, os.getpid()), daemon=True)
-    process.start()
+    with blocked_signals():
+        process.start()
     theirs.close()
     return Worker(place.device, process, ours)
 
 
-def work(place: Place, connection: Connection, parent: int) -> None:
-    """Compute one part of each batch until the process of the command closes the connection or ends.
+@contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Block signals in this thread, and in processes that it starts, inside this context. Windows has no such block."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    Signals are ignored, because Ctrl-C is sent to all processes of a terminal. The process of the command completes its
-    step when it receives one.
-    """
+
+def work(place: Place, connection: Connection, parent: int) -> None:
+    """Compute one part of each batch until the process of the command closes the connection or ends."""
     end_with_parent(parent)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")  # the process of the command shows the same warnings
     try:
@@ -255,9 +275,11 @@ def work(place: Place, connection: Connection, parent: int) -> None:
     except EOFError:  # the process of the command has closed the connection
         return
     except Exception as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+        text = f"it raised {type(error).__name__}: {error}".splitlines()[0].rstrip(".")
         with contextlib.suppress(OSError):
             connection.send_bytes(text.encode())
+    finally:
+        shutil.rmtree(place.store.parent, ignore_errors=True)  # a signal may have ended the process of the command
 
 
 def serve(place: Place, connection: Connection, data: FactorData, builder: PairBuilder) -> None:

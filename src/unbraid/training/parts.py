@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class NoiseOfPart(Noise):
             return super()._words(shape)  # it calls `_draw_in_kernel`
         return self._rows(super()._words(self._whole(shape)), shape)
 
-    def _draw_in_kernel(self, kernels: object, kind: int, shape: tuple[int, ...], draw: int | None = None) -> Tensor:
+    def _draw_in_kernel(self, kernels: Any, kind: int, shape: tuple[int, ...], draw: int | None = None) -> Tensor:
         return self._rows(super()._draw_in_kernel(kernels, kind, self._whole(shape), draw), shape)
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
