@@ -31,7 +31,7 @@ RELATIVE, OF_LARGEST = 1e-4, 1e-5
 # that statistics of a batch hardly depend on its examples.
 FACTORS = (1.0, 2.0)
 Results = list[tuple[str, dict[str, Tensor]]]
-"""Terms, gradients and buffers by name. Each dictionary has a description of its kind, such as "at step 0, the term"."""
+"""Terms, gradients or buffers by name, each dictionary with a description such as "at step 0, the term"."""
 BUFFER = "the buffer"
 
 

@@ -72,7 +72,8 @@ def rows_of_part(rows: Tensor, groups: int, index: int, count: int) -> Tensor:
     tensor([2, 3, 6, 7])
     """
     part = groups // count
-    return rows.unflatten(0, (-1, groups))[:, index * part : (index + 1) * part].flatten(0, 1)
+    blocks: Tensor = rows.unflatten(0, (-1, groups))
+    return blocks[:, index * part : (index + 1) * part].flatten(0, 1)
 
 
 @dataclass(frozen=True)
