@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 import unbraid as ub
 from families import METHOD_FACTS
@@ -233,7 +234,7 @@ def assert_close_runs(a: ub.Run, b: ub.Run) -> None:
     assert [list(line) for line in a.log] == [list(line) for line in b.log]
     for one, other in zip(a.log, b.log, strict=True):
         assert list(one.values()) == pytest.approx(list(other.values()), rel=1e-4, abs=1e-4)
-    assert distance(a, b) < 1e-4
+    assert distance(a, b) < 1e-5
 
 
 def distance(a: ub.Run, b: ub.Run) -> float:
@@ -331,6 +332,40 @@ def test_an_error_in_a_worker_is_shown() -> None:
     with pytest.raises(UserError, match=r"but it raised RuntimeError: no more coffee\. Runs resume"):
         quick_train(None, FailsElsewhere(pid=os.getpid()), devices=TWO)
     assert not multiprocessing.active_children()
+
+
+def test_processes_that_are_already_connected_are_refused(tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(UserError, match="which this process already uses"):
+            quick_train(devices=TWO)
+        assert distributed.is_initialized()
+    finally:
+        distributed.destroy_process_group()
+
+
+def listening_addresses(pid: int) -> set[str]:
+    """The addresses at which a process accepts connections, in hexadecimal."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            inodes.add(str(link.readlink()))
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
+
+
+def test_other_machines_cannot_connect() -> None:
+    """All sockets that listen during the training have the address 127.0.0.1."""
+    addresses: set[str] = set()
+
+    def report(spec: RunSpec, record: dict[str, float]) -> None:
+        workers = [worker.pid for worker in multiprocessing.active_children()]
+        for pid in (os.getpid(), *workers):
+            addresses.update(listening_addresses(pid or 0))
+
+    quick_train(devices=TWO, on_log=report)
+    assert addresses == {"0100007F"}  # the bytes of 127.0.0.1, last byte first
 
 
 def test_the_command_names_runs_as_on_one_device(tmp_path: Path, capsys: Capture) -> None:

@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -34,48 +33,12 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runtime.signals import SIGNALS
 from unbraid.runtime.workers import end_with_parent
 from unbraid.training.parts import BatchPart
+from unbraid.training.places import Place, check_distributed, places
 from unbraid.training.stack import Stack
 
 STEP, READY = b"step", b"ready"  # messages to a worker and from it; all other messages are pickled objects
 KILLED = "it was killed, perhaps because memory ran out"
 END_SECONDS = 5.0  # time for a worker to end by itself; then it is killed
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one process computes its part.
-
-    Attributes:
-        index: The index of the part, and the rank of the process.
-        count: The number of parts.
-        device: The device of the process.
-        backend: The backend of torch.distributed.
-        store: The file with which the processes find each other.
-        threads: The number of CPU threads of the process.
-    """
-
-    index: int
-    count: int
-    device: str
-    backend: str
-    store: Path
-    threads: int
-
-    @contextmanager
-    def connected(self) -> Iterator[None]:
-        """Connect this process with the others inside this context. The first sum makes all connections."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        if self.device != "cpu":
-            torch.cuda.set_device(self.device)
-        store = dist.FileStore(str(self.store), self.count)  # type: ignore[attr-defined]
-        dist.init_process_group(self.backend, store=store, rank=self.index, world_size=self.count)
-        try:
-            dist.all_reduce(torch.zeros(1, device=self.device))
-            yield
-        finally:
-            dist.destroy_process_group()
-            torch.set_num_threads(threads)
 
 
 @dataclass
@@ -186,13 +149,7 @@ def batch_parts(devices: Sequence[str], data: FactorData, builder: PairBuilder) 
     Raises:
         UserError: If a worker fails, or if this process already uses torch.distributed.
     """
-    if not dist.is_available():
-        raise UserError("Several devices need torch.distributed, which this build of PyTorch lacks. Use one device.")
-    if dist.is_initialized():
-        raise UserError(
-            "Several devices need torch.distributed, which this process already uses. Train in a process of its own, "
-            "which is not started by torchrun and does not call init_process_group."
-        )
+    check_distributed()
     content = pickled((data.to("cpu"), builder))
     with ExitStack() as contexts:
         folder = contexts.enter_context(tempfile.TemporaryDirectory(prefix="unbraid-", ignore_cleanup_errors=True))
@@ -207,14 +164,6 @@ def batch_parts(devices: Sequence[str], data: FactorData, builder: PairBuilder) 
             worker.wait_until_ready()
         contexts.enter_context(first.connected())
         yield FirstPart(0, len(devices), workers)
-
-
-def places(devices: Sequence[str], store: Path) -> list[Place]:
-    """Return the place of each process. NCCL needs a different GPU for each process, so otherwise gloo is used."""
-    different = len(set(devices)) == len(devices)
-    backend = "nccl" if "cpu" not in devices and different and dist.is_nccl_available() else "gloo"
-    threads = max(1, torch.get_num_threads() // len(devices))
-    return [Place(i, len(devices), device, backend, store, threads) for i, device in enumerate(devices)]
 
 
 def pickled(value: Any) -> bytes:
