@@ -30,6 +30,12 @@ with worker_pool(2) as pool:
     print("started", flush=True)
     time.sleep(120)
 """
+DIVIDED = """
+import unbraid as ub
+def report(spec, record):
+    print("started", flush=True) if record["step"] == 100 else None
+ub.train("vae", data="toy", steps=20_000, batch=9, devices=["cpu"] * 3, on_log=report, quiet=True)
+"""
 CATCH_CTRL_C = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with Ctrl-C ignored
@@ -97,7 +103,7 @@ def check_that_workers_end(program: str, number: signal.Signals, arguments: list
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("program", [POOL, IDLE_POOL], ids=["busy", "idle"])
+@pytest.mark.parametrize("program", [POOL, IDLE_POOL, DIVIDED], ids=["busy", "idle", "divided batches"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_end_with_their_parent(program: str, number: signal.Signals) -> None:
     check_that_workers_end(program, number, [])

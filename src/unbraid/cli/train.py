@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
-from unbraid.accel.devices import check_device
 from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.values import (
     argument_type,
@@ -38,6 +37,7 @@ from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.runs.tensorboard import KINDS, check_log
 from unbraid.runtime.tables import table
+from unbraid.training.divided import resolve_devices
 from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
 SPEC_FLAGS = (
@@ -98,6 +98,10 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     retrain = "delete and retrain runs if the code of your own method or network has changed since they were started"
     parser.add_argument("--retrain", action="store_true", help=retrain)
     add_device(parser)
+    devices = "several devices, such as cuda:0,cuda:1; each batch is divided among them, for large networks of your own"
+    parser.add_argument(
+        "--devices", type=argument_type(parse_words), metavar="A,B", help=f"{devices} [the value of --device]"
+    )
     seconds = "time between checkpoints, in seconds [30]"
     parser.add_argument(
         "--checkpoint-seconds", type=finite_number(low=0), default=CHECKPOINT_SECONDS, metavar="SECONDS", help=seconds
@@ -142,13 +146,14 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 def run(cls: type[Method], options: argparse.Namespace) -> None:
     """Train all combinations and print the runs."""
-    check_device(options.device)
+    devices = resolve_devices(options.device, options.devices)
     check_log(options.log, options.out)
-    data = load_data(options.data, options.device, options.quiet)
+    data = load_data(options.data, devices[0], options.quiet)
     defaults = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
         spec_combinations(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log, retrain=options.retrain,
+        devices=devices,
     )  # fmt: skip
     print("\n".join([table(COLUMNS, run_rows(runs)), shared_sentence([run.spec for run in runs])]).rstrip())
     consent = " --trust" if any(is_own(run.spec) for run in runs) else ""

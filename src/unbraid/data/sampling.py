@@ -42,11 +42,25 @@ class DrawnExamples(NamedTuple):
         changed: For pairs, whether each factor was drawn again for the second example, of shape (b / 2, k). None for
             single examples.
         labels: Labels for methods that learn from labels, in a form that the method chooses. None for other methods.
+        drawn_groups: The number of groups of examples that belong together, such as triplets. None for single examples,
+            for pairs, and for examples with one row of labels per group.
     """
 
     examples: Int[Tensor, " b"]
     changed: Bool[Tensor, "n k"] | None = None
     labels: Tensor | None = None
+    drawn_groups: int | None = None
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of examples that belong together: pairs, triplets, rows of labels, or single examples.
+
+        The batch consists of blocks with one example of each group.
+        """
+        if self.drawn_groups is not None:
+            return self.drawn_groups
+        rows = next((rows for rows in (self.changed, self.labels) if rows is not None), self.examples)
+        return len(rows)
 
     @classmethod
     def from_pairs(cls, pairs: Pairs) -> DrawnExamples:

@@ -61,7 +61,7 @@ class TripletVAE(Method):
             raise UserError(f"{name} needs all labels of every example. {data.name} lacks some. Choose other data.")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        return DrawnExamples(triplets(data, noise, batch // 3).T.flatten())
+        return DrawnExamples(triplets(data, noise, batch // 3).T.flatten(), drawn_groups=batch // 3)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)

@@ -22,6 +22,7 @@ from unbraid.nets.vae import PairBuilder
 from unbraid.runs.folder import Log, RunFolder
 from unbraid.runs.sources import own_sources
 from unbraid.runs.spec import RunSpec
+from unbraid.training.parts import BatchPart
 from unbraid.training.stack import Divergence, Stack
 from unbraid.training.validation import Validate
 
@@ -170,13 +171,18 @@ class ActiveStack:
 
 
 def load_stack(
-    runs: list[RunInTraining], data: FactorData, builder: PairBuilder, threads: int, stream_index: int = 0
+    runs: list[RunInTraining],
+    data: FactorData,
+    builder: PairBuilder,
+    threads: int,
+    stream_index: int = 0,
+    part: BatchPart | None = None,
 ) -> Stack:
     """Create a stack and load the states or checkpoints of its runs. Runs without either start at step 0.
 
     Idle rows are computed but never updated.
     """
-    stack = Stack([run.spec for run in runs], data, builder, threads=threads, stream_index=stream_index)
+    stack = Stack([run.spec for run in runs], data, builder, threads=threads, stream_index=stream_index, part=part)
     stack.resume(next(run.step for run in runs if not run.idle))
     stack.stop([i for i, run in enumerate(runs) if run.idle])
     for i, run in enumerate(runs):

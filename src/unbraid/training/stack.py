@@ -36,6 +36,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.training.compiled import compile_step, is_worth_compiling
 from unbraid.training.fused.streams import Product, all_postponed_products, postponed_joins
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
+from unbraid.training.parts import BatchPart
 from unbraid.training.rows import Layout, Storage, adam_segments
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
@@ -114,6 +115,9 @@ class Stack:
             if a network has buffers.
         stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
             different streams.
+        part: The part of each batch that this process computes, if several processes train the stack together. Their
+            gradients and terms are averaged. Steps are then neither compiled nor captured. By default, this process
+            computes whole batches.
     """
 
     def __init__(
@@ -128,7 +132,9 @@ class Stack:
         looped: bool | None = None,
         compiled: bool | None = None,
         stream_index: int = 0,
+        part: BatchPart | None = None,
     ) -> None:
+        self.part = part
         nets = [build_net(spec, data.shape, builder) for spec in specs]
         device = data.device
         self.specs, self.data, self.method = list(specs), data, specs[0].method
@@ -148,7 +154,7 @@ class Stack:
         self.kernels = supports_kernels(device) if fused is None else fused
         self._allocate(nets, rows, looped)
         if compiled is None:
-            compiled = self.kernels and is_worth_compiling(specs[0], device)
+            compiled = self.kernels and part is None and is_worth_compiling(specs[0], device)
         # The compiled function, or None if it is not used. It is compiled at the first step.
         self.compiled: CompiledFunction | None = None
         self.compile_at_next_step = compiled and bool(self.storage.copied) and not self.buffers
@@ -163,7 +169,8 @@ class Stack:
         # The terms of the last step and the sums of terms for the log, both (r, terms).
         self.last = self.total = torch.zeros(len(specs), 0, device=device)
         self.logged_steps = 0  # the number of steps over which `total` is summed
-        self.captured = CapturedStep(device, stream_index) if self.kernels and device.type == "cuda" else None
+        captured = self.kernels and part is None and device.type == "cuda"
+        self.captured = CapturedStep(device, stream_index) if captured else None
 
     def _allocate(self, nets: list[VAENet], rows: list[Tensor], looped: bool | None) -> None:
         """Allocate the parameters, the moments of Adam, and the copy of the parameters that kernels read."""
@@ -213,6 +220,8 @@ class Stack:
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         streams = (OBJECTIVE, PENALTIES) if spec.penalties.active else (OBJECTIVE,)
         noise = [Noise.from_seed(seed, step, stream) for stream in streams]
+        if self.part is not None:
+            batch, noise = self.part.take(batch, noise, drawn.groups)
         arguments = (method, spec.penalties, batch, noise, step.to(torch.float32))
         loss, logs = functional_call(self.modules[member], state, arguments)
         self.terms = ["loss", *logs]
@@ -329,6 +338,8 @@ class Stack:
 
     def advance(self) -> None:
         """Take one training step of every run that is still finite."""
+        if self.part is not None:
+            self.part.begin_step()
         if self.captured is not None:
             self.captured.run(self._step_vmapped)
         elif self.vmapped:
@@ -345,7 +356,11 @@ class Stack:
         graph can capture it.
         """
         clip = self.specs[0].clip_norm
-        values, grads, postponed = self._differentiate(self.device_step, () if clip else self.critics)
+        whole_gradients = clip or self.part is not None
+        values, grads, postponed = self._differentiate(self.device_step, () if whole_gradients else self.critics)
+        if self.part is not None:
+            values, *averaged = self.part.average([values, *grads.values()])
+            grads = dict(zip(grads, averaged, strict=True))
         products = {self.critics[network]: found for network, found in postponed.items()}
         flat = {name: g.reshape(len(self), -1).contiguous() for name, g in grads.items() if name not in products}
         if self.kernels:
@@ -385,6 +400,8 @@ class Stack:
     def _step_one_by_one(self) -> None:
         """Take a step with ordinary operations, for the CPU."""
         values, grad = self._gradients_one_by_one(self.device_step)
+        if self.part is not None:
+            values, grad = self.part.average([values, grad])
         self._record_terms(values, grad.sum(1))
         self.device_step.add_(1)
         self._adam_in_pytorch(grad if self.alive.all() else torch.where(self.alive[:, None], grad, 0.0))

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from unbraid.accel.capture import supports_kernels
-from unbraid.accel.devices import check_device
 from unbraid.accel.launch_file import launch_provenance
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
@@ -46,6 +45,8 @@ from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training.active import RunInTraining
+from unbraid.training.divided import resolve_devices, train_divided_runs
+from unbraid.training.divisible import check_divisible
 from unbraid.training.loop import Monitor
 from unbraid.training.memory import check_memory
 from unbraid.training.randomness import check_randomness
@@ -132,6 +133,7 @@ def train(
     precision: str | None = None,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
+    devices: Sequence[str | torch.device] | None = None,
     add: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
@@ -174,6 +176,10 @@ def train(
         precision: `fp32`, `tf32` or `bf16`. Default: the fastest one of the device for images, `fp32` for vectors.
         out: The folder in which runs are stored. By default, they are not stored.
         device: The device to train on.
+        devices: Several devices, such as ``["cuda:0", "cuda:1"]``, in place of `device`. There is one process per
+            device. Each batch is divided among them, and runs train one after another. The results are those of one
+            device, up to rounding. This is faster only for large networks of your own. Steps are neither compiled nor
+            captured as CUDA graphs.
         add: Whether `out` may already contain runs other than those of this call.
         checkpoint_seconds: The minimum time between two checkpoints, in seconds.
         quiet: Whether to hide the progress.
@@ -197,7 +203,8 @@ def train(
 
     Raises:
         UserError: If the method, network or precision does not fit the data or the device, if another process is
-            training in `out`, or if `out` contains other runs and `add` is false.
+            training in `out`, or if `out` contains other runs and `add` is false. With several `devices`, also if the
+            batch cannot be divided by their number, or if the objective is not a mean over examples.
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.BetaVAE(beta=4.0), data="toy", seeds=range(2), steps=20, quiet=True)
@@ -205,9 +212,9 @@ def train(
     torch.Size([3, 10])
     """
     check_log(log, out)
-    check_device(str(device))
+    all_devices = resolve_devices(device, devices)
     methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
-    source = load_data(data, device, quiet)
+    source = load_data(data, all_devices[0], quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
     shared |= {"factorised_support": factorised_support, "weight_decay": weight_decay, "clip_norm": clip_norm}
@@ -222,7 +229,7 @@ def train(
     folder = None if out is None else Path(out)
     return train_specs(
         specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
-        retrain=retrain, save_data=save_data, on_log=on_log,
+        retrain=retrain, save_data=save_data, on_log=on_log, devices=all_devices,
     )  # fmt: skip
 
 
@@ -270,14 +277,20 @@ def train_specs(
     retrain: bool = False,
     save_data: bool = False,
     on_log: LogCallback | None = None,
+    devices: Sequence[str] = (),
 ) -> list[Run]:
-    """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
+    """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded.
+
+    With several `devices`, of which the first is that of the data, every batch is divided among them.
+    """
     check_log(log, out)
     check_callback(on_log)
     if save_data:
         check_data_to_save(data, out)
     unique = {spec.id: spec for spec in specs}
     check_specs(specs, data, builder)
+    if len(devices) > 1:
+        check_divisible(specs, data, builder, len(devices))
     with ExitStack() as contexts:
         if out is not None:
             make_folder(out)
@@ -291,7 +304,7 @@ def train_specs(
             write_data(out, data)
         runs = train_checked_specs(
             specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log, retrain=retrain,
-            on_log=on_log,
+            on_log=on_log, devices=devices,
         )  # fmt: skip
     remember_data(runs, data)
     return runs
@@ -338,6 +351,7 @@ def train_checked_specs(
     log: str | None = None,
     retrain: bool = False,
     on_log: LogCallback | None = None,
+    devices: Sequence[str] = (),
 ) -> list[Run]:
     """Train specs that have been checked. The caller must have locked the folder `out`, or the folders of these runs.
 
@@ -364,7 +378,9 @@ def train_checked_specs(
             if data.device.type == "cpu":
                 report = announce_duration(report, total, long_training_advice(out))
         monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
-        runs |= {run.id: run for run in train_runs(in_training, training_data, builder, monitor)}
+        arguments = in_training, training_data, builder, monitor
+        trained = train_divided_runs(*arguments, devices) if len(devices) > 1 else train_runs(*arguments)
+        runs |= {run.id: run for run in trained}
     return RunList(runs[spec.id] for spec in specs)
 
 
