@@ -47,6 +47,7 @@ INDIVISIBLE = {
     "dip_vae_ii",
     "dynamic_vae",
     "factor_vae",
+    "groupified_vae",
     "hfs",
     "info_vae",
     "pcl",

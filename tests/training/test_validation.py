@@ -103,3 +103,15 @@ def test_data_with_random_parts_are_refused(name: str, monkeypatch: pytest.Monke
 def test_a_callback_that_does_not_take_two_arguments_is_refused(on_log: Any) -> None:
     with pytest.raises(UserError, match=r"'on_log' must be a function of two arguments, \(spec, record\)\. Got"):
         ub.train("vae", "toy", on_log=on_log, **SETTINGS)
+
+
+@pytest.mark.parametrize("method", ["semi_vae", "triplet_vae"])
+def test_methods_that_group_examples_are_an_error(method: str) -> None:
+    with pytest.raises(UserError, match=r"validation split needs a method whose loss .* Leave out validation="):
+        ub.train(method, "toy", validation=0.5, **SETTINGS)
+
+
+def test_methods_without_groups_can_be_validated() -> None:
+    """Without labels, the LSBD-VAE draws single examples, although it has a way of its own to draw."""
+    (run,) = ub.train(ub.methods.LSBDVAE(circles=2, labels=0), "toy", validation=0.5, **{**SETTINGS, "latents": 4})
+    assert "validation.loss" in run.log[-1]

@@ -51,7 +51,7 @@ from unbraid.training.loop import Monitor
 from unbraid.training.memory import check_memory
 from unbraid.training.randomness import check_randomness
 from unbraid.training.schedule import train_runs
-from unbraid.training.validation import split_data, validation_losses
+from unbraid.training.validation import check_validation, split_data, validation_losses
 
 LogCallback = Callable[[RunSpec, dict[str, float]], None]
 """A function that is called with the spec of a run and a new record of its log."""
@@ -398,6 +398,7 @@ def hold_out(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) 
     training, held_out = split_data(data, fractions.pop())
     for run in runs:
         run.spec.method.check(training, run.spec.batch, run.spec.latents)
+        check_validation(run.spec, training, held_out)
         run.validate = validation_losses(run.spec, held_out, builder)
     return training
 

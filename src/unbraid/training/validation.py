@@ -70,6 +70,20 @@ def _part(data: FactorData, index: Tensor) -> Labelled:
     return part
 
 
+def check_validation(spec: RunSpec, training: FactorData, held_out: FactorData) -> None:
+    """Raise an error if the loss of a method cannot be computed on single examples that are held out."""
+    zero = torch.zeros((), dtype=torch.int64, device=training.device)
+    drawn = spec.method.draw(training, Noise.from_seed(zero, zero), spec.batch)
+    single = drawn.groups == len(drawn.examples) == spec.batch
+    labelled = drawn.labels is not None and spec.method.labels_at(held_out, zero[None]) is None
+    if not single or labelled:
+        raise UserError(
+            "A validation split needs a method whose loss is computed on single examples. Got "
+            f"{type(spec.method).__name__}, which also needs pairs or groups of examples, or labels that it chooses. "
+            "Leave out validation=."
+        )
+
+
 def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder) -> Validate:
     """Return a function of weights and a step that computes the loss and its terms on the held-out examples.
 
