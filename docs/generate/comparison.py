@@ -83,8 +83,9 @@ def missing() -> str:
     for kind in TABLES:
         absent = [one.what for one in kind.features if one.ours == "."]
         partial = [f"{one.what} ({one.partly})" for one in kind.features if one.partly]
-        rest = f" Partly: {'; '.join(partial)}." if partial else ""
-        lines.append(f"- **{kind.title}**: {'; '.join(absent)}.{rest}")
+        sentences = [f"{'; '.join(absent)}."] if absent else []
+        sentences += [f"{'Partly' if absent else 'partly'}: {'; '.join(partial)}."] if partial else []
+        lines += [f"- **{kind.title}**: {' '.join(sentences)}"] if sentences else []
     return "\n".join(lines)
 
 

@@ -55,12 +55,17 @@ def state_text(wanted: Iterable[Any], collected: DataFrame, ids: Iterable[str] |
 
     If `ids` is given, only the runs with these ids count.
     """
-    finished, needed = set(collected["run"]), None if ids is None else set(ids)
-    counted = {part.name: [run for run in part.run_ids if needed is None or run in needed] for part in wanted}
+    parts, finished, needed = list(wanted), set(collected["run"]), None if ids is None else set(ids)
+    counted = {part.name: [run for run in part.run_ids if needed is None or run in needed] for part in parts}
     total, done = (sum(map(len, counted.values())), len({run for runs in counted.values() for run in runs} & finished))
     waiting = [name for name, runs in counted.items() if not set(runs) <= finished]
     if not waiting:
         return f"Finished runs: {done} of {total}."
     head = "**Not run yet.**" if not done else f"Finished runs: {done} of {total}."
-    lines = "\n".join(f"python evidence/parts.py --run {name}" for name in waiting)
-    return f"{head} The remaining parts need a GPU, and each takes at most about ten minutes:\n\n```bash\n{lines}\n```"
+    other_seeds = {part.name for part in parts if part.only.get("seed", ["0"]) != ["0"]}
+    named = [name for name in waiting if name not in other_seeds] or waiting
+    lines = "\n".join(f"python evidence/parts.py --run {name}" for name in named)
+    rest = f"\n\nThe names of {len(waiting) - len(named)} more parts end in another seed." if named != waiting else ""
+    return (
+        f"{head} The remaining parts need a GPU, and each takes at most about ten minutes:\n\n```bash\n{lines}\n```{rest}"
+    )

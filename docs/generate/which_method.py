@@ -78,11 +78,20 @@ def answer_block(collected: DataFrame) -> str:
 
 
 def answer(runs: DataFrame, kind: str) -> str:
-    """Say which methods rank best in a class, and how often the best one is clearly ahead. Empty without a ranking."""
+    """Say which methods rank best in a class, and how often the best one is clearly ahead. Empty without a ranking.
+
+    If less than half of the methods of the class are ranked, no method is named as the best.
+    """
     ranking = rank_class(runs, kind) if len(runs) else None
     if ranking is None:
         return ""
     ranks = mean_ranks(ranking)["all"]
+    methods = sum(supervision(method) == kind for method in METHODS)
+    if 2 * len(ranks) < methods:
+        return (
+            f"If you have **{CLASSES[kind]}**, there is no answer yet: only {len(ranks)} of {methods} methods have "
+            "finished runs."
+        )
     names = [f"{display_name(str(name))} ({rank:.1f})" for name, rank in ranks.items()][:3]
     groups = [part for _, part in ranking.groupby(["data", "metric"], sort=False) if len(part) > 1]
     clear = sum(

@@ -90,7 +90,8 @@ def test_unfinished_parts_are_counted_and_named() -> None:
     runs = with_scores(planted("hsu2024"), ["infomec.InfoM", "infomec.InfoE", "infomec.InfoC"], lambda row: 0.5)
     text = quantised_block(runs[runs["method"] != "tripod"])
     assert "Finished runs: 25 of 30." in text
-    assert "--run hsu-shapes3d-tripod-3" in text
+    assert "--run hsu-shapes3d-tripod-0\n" in text
+    assert "The names of 4 more parts end in another seed." in text
     assert "hsu-shapes3d-vaes" not in text
     assert "| Tripod | 0 | - / 0.91 |" in text
     assert "of 10 pairs" in text
@@ -160,6 +161,15 @@ def test_methods_are_ranked_within_their_class() -> None:
     )  # the last method with pairs in the registry is the best by six of seven metrics
     assert "Provisional: 600 of" not in answer(runs[runs["data"] != "cars3d"], "images")
     assert "Provisional" in answer(runs[runs["data"] != "cars3d"], "images")
+
+
+def test_no_method_is_named_as_the_best_of_a_few() -> None:
+    from generate.which_method import answer
+
+    runs = planted_ranking()
+    sentence = answer(runs[runs["method"].isin(["pca", "ica"])], "images")
+    total = sum(supervision(name) == "images" for name in METHODS)
+    assert sentence.endswith(f"there is no answer yet: only 2 of {total} methods have finished runs.")
 
 
 def test_the_agreement_of_metrics_is_that_of_the_planted_scores() -> None:
