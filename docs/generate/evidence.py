@@ -66,6 +66,5 @@ def state_text(wanted: Iterable[Any], collected: DataFrame, ids: Iterable[str] |
     named = [name for name in waiting if name not in other_seeds] or waiting
     lines = "\n".join(f"python evidence/parts.py --run {name}" for name in named)
     rest = f"\n\nThe names of {len(waiting) - len(named)} more parts end in another seed." if named != waiting else ""
-    return (
-        f"{head} The remaining parts need a GPU, and each takes at most about ten minutes:\n\n```bash\n{lines}\n```{rest}"
-    )
+    commands = f"```bash\n{lines}\n```{rest}"
+    return f"{head} The remaining parts need a GPU, and each takes at most about ten minutes:\n\n{commands}"
