@@ -282,7 +282,14 @@ def test_a_diverged_run_ends_and_the_next_one_trains() -> None:
     assert good.divergence is None
 
 
-def test_an_interrupted_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.fixture
+def started() -> Callable[[], list[Any]]:
+    """Return a function that lists the child processes that the test has started. Other tests may leave theirs."""
+    before = {child.pid for child in multiprocessing.active_children()}
+    return lambda: [child for child in multiprocessing.active_children() if child.pid not in before]
+
+
+def test_an_interrupted_run_resumes_with_the_same_bits(tmp_path: Path, started: Callable[[], list[Any]]) -> None:
     """Ctrl-C during a step: the step is completed, one checkpoint is written, and nothing is left behind."""
 
     def interrupt(spec: RunSpec, record: dict[str, float]) -> None:
@@ -294,23 +301,22 @@ def test_an_interrupted_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
         quick_train(tmp_path / "cut", devices=TWO, on_log=interrupt)
     (cut,) = find_runs(tmp_path / "cut")
     assert (cut.status, cut.checkpoint_step()) == ("partial", 6)
-    assert not multiprocessing.active_children()
+    assert not started()
     (resumed,) = quick_train(tmp_path / "cut", devices=TWO)
     assert_same_run(whole, resumed)
 
 
-def test_a_killed_worker_is_one_error(tmp_path: Path) -> None:
+def test_a_killed_worker_is_one_error(tmp_path: Path, started: Callable[[], list[Any]]) -> None:
     def kill(spec: RunSpec, record: dict[str, float]) -> None:
         if record["step"] == 5:
-            (worker,) = multiprocessing.active_children()
-            assert worker.pid is not None
+            (worker,) = started()
             os.kill(worker.pid, signal.SIGKILL)
 
-    started = time.monotonic()
+    begun = time.monotonic()
     with pytest.raises(UserError, match="on cpu must run until the training ends, but it was killed"):
         quick_train(tmp_path, devices=TWO, on_log=kill, checkpoint_seconds=0.0)
-    assert time.monotonic() - started < 60
-    assert not multiprocessing.active_children()
+    assert time.monotonic() - begun < 60
+    assert not started()
     (run,) = find_runs(tmp_path)
     assert run.status in ("new", "partial")
     quick_train(tmp_path, devices=TWO)
@@ -329,10 +335,10 @@ class FailsElsewhere(VAE):
         return super().objective(net, batch, noise, step)
 
 
-def test_an_error_in_a_worker_is_shown() -> None:
+def test_an_error_in_a_worker_is_shown(started: Callable[[], list[Any]]) -> None:
     with pytest.raises(UserError, match=r"but it raised RuntimeError: no more coffee\. Runs resume"):
         quick_train(None, FailsElsewhere(pid=os.getpid()), devices=TWO)
-    assert not multiprocessing.active_children()
+    assert not started()
 
 
 def test_processes_that_are_already_connected_are_refused(tmp_path: Path) -> None:
@@ -356,14 +362,13 @@ def listening_addresses(pid: int) -> set[str]:
     return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
 
 
-def test_other_machines_cannot_connect() -> None:
+def test_other_machines_cannot_connect(started: Callable[[], list[Any]]) -> None:
     """All sockets that listen during the training have the address 127.0.0.1."""
     addresses: set[str] = set()
 
     def report(spec: RunSpec, record: dict[str, float]) -> None:
-        workers = [worker.pid for worker in multiprocessing.active_children()]
-        for pid in (os.getpid(), *workers):
-            addresses.update(listening_addresses(pid or 0))
+        for pid in (os.getpid(), *(worker.pid for worker in started())):
+            addresses.update(listening_addresses(pid))
 
     quick_train(devices=TWO, on_log=report)
     assert addresses == {"0100007F"}  # the bytes of 127.0.0.1, last byte first
@@ -389,9 +394,9 @@ def test_a_killed_command_resumes_with_the_same_bits(number: signal.Signals, tmp
     subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     cut = [*COMMAND, "--out", str(tmp_path / "cut")]
     process = subprocess.Popen(cut, stdout=subprocess.DEVNULL, start_new_session=True)
-    started = time.monotonic()
+    begun = time.monotonic()
     while not list(tmp_path.glob("cut/*/checkpoint.safetensors")):
-        assert time.monotonic() - started < 60
+        assert time.monotonic() - begun < 60
         assert process.poll() is None
         time.sleep(0.002)
     os.killpg(process.pid, number) if number == signal.SIGTERM else process.send_signal(number)
