@@ -67,7 +67,7 @@ def add_lines(text: str, change: list[str]) -> str:
 def end_of_import(lines: list[str], place: int) -> int:
     """Return the first line after an import that continues over several lines."""
     if lines[place - 1].startswith("from ") and lines[place - 1].endswith("("):
-        return place + lines[place:].index(")") + 1
+        return place + next(i for i, line in enumerate(lines[place:]) if line.startswith(")")) + 1
     return place
 
 
