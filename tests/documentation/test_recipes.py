@@ -129,7 +129,8 @@ def test_all_recipes_together_pass_the_checks_and_have_documentation_pages(tmp_p
     run(
         ["python", "-m", "mypy", "--follow-imports=silent", *(path for path in new if path.startswith("src"))], tmp_path
     )
-    (tmp_path / "docs" / "pictures").symlink_to(ROOT / "docs" / "pictures")
+    for folder in ("docs/pictures", "evidence"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     run(["python", "-m", "generate"], tmp_path, "docs")
     for page in ("methods/l1_vae", "metrics/best_code", "data/bars"):
         assert (tmp_path / "docs" / f"{page}.md").read_text().startswith(f"# {Path(page).name}\n")
