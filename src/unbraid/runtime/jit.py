@@ -5,8 +5,10 @@ Importing numba is slow, so only modules that are themselves imported on first u
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
@@ -17,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles a function to machine code on its first call.
 
-    The compiled function releases the GIL and is cached on disk.
+    The compiled function releases the GIL and is cached on disk. It is compiled again if any Python file in its folder
+    has changed, because it may contain code and constants of other kernels there. A kernel must not call kernels of
+    other folders.
 
     Args:
         **options: Further options of `numba.njit`.
@@ -33,8 +37,27 @@ def kernel(**options: Any) -> Callable[[F], F]:
         bare = inspect.unwrap(function)  # because tests wrap every function in a type check
         cache = not bare.__code__.co_filename.startswith("<")  # code without a file cannot be cached
         try:
-            return cast(F, njit(bare, cache=cache, nogil=True, **options))
+            compiled = njit(bare, cache=cache, nogil=True, **options)
         except RuntimeError:  # no cache folder is writable, so every process has to compile
             return cast(F, njit(bare, nogil=True, **options))
+        if cache:
+            depend_on_folder(compiled, Path(bare.__code__.co_filename).parent)
+        return cast(F, compiled)
 
     return decorate
+
+
+def depend_on_folder(compiled: Any, folder: Path) -> None:
+    """Let numba use the cached code of a function only while no Python file of the folder changes.
+
+    By itself, numba only looks at the file of the function. It would then call outdated code of other files.
+    """
+    file = compiled._cache._cache_file
+    file._source_stamp = (file._source_stamp, folder_state(folder))
+
+
+@functools.cache
+def folder_state(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the name, the time of modification and the size of each Python file of a folder."""
+    files = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in files)
