@@ -19,6 +19,8 @@ from support.nets import IMAGE_NETS
 from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method, PoincareVAE
 from unbraid.methods.curved import CurvedMethod
 from unbraid.methods.devae import SharedDecoder
+from unbraid.methods.groupified_vae import CircleDecoder
+from unbraid.methods.lie_group import GroupDecoder
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
 from unbraid.nets.vitae import VitaeDecoder
@@ -94,6 +96,11 @@ def with_contrast(net: VAENet, latents: int, contrast: float) -> VAENet:
         elif isinstance(decoder, SharedDecoder):
             own = decoder.embedding[:1].expand(64, -1)
             _scale_layers(decoder.inner, torch.cat([torch.randn(64, latents), own], 1), contrast)
+        elif isinstance(decoder, GroupDecoder):
+            decoder.generators.mul_(100.0)
+            _scale_layers(decoder.inner, decoder.matrices(torch.randn(64, latents)), contrast)
+        elif isinstance(decoder, CircleDecoder):
+            _scale_layers(decoder.inner, decoder.coordinates(torch.randn(64, latents)), contrast)
         else:
             _scale_layers(
                 decoder.inner if isinstance(decoder, EvenDecoder) else decoder, torch.randn(64, latents), contrast

@@ -34,9 +34,13 @@ class CircleDecoder(nn.Module):
         super().__init__()
         self.inner, self.order = inner, order
 
-    def forward(self, z: Tensor) -> Tensor:
+    def coordinates(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b dd"]:
+        """Return the sines of all latents, followed by their cosines."""
         angles = 2 * math.pi / self.order * z
-        return cast(Tensor, self.inner(torch.cat([angles.sin(), angles.cos()], 1)))
+        return torch.cat([angles.sin(), angles.cos()], 1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return cast(Tensor, self.inner(self.coordinates(z)))
 
 
 def random_pairs(noise: Noise, active: Bool[Tensor, " d"], b: int) -> Int[Tensor, "2 b"]:
