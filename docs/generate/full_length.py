@@ -23,9 +23,10 @@ DRAWS = "../guides/scores_results.md#which-draws-the-tables-of-this-documentatio
 
 
 def full_length_section(name: str) -> str:
-    """Return the section of the page of a method, or "" if no run of this method has finished."""
+    """Return the section of the page of a method, or "" if it has no finished run of the length of its study."""
     runs = collected_runs()
-    runs = runs[runs["method"] == name].dropna(axis=1, how="all")
+    compared = runs["part"].map({part.name: part.compare for part in plan().values()})
+    runs = runs[(runs["method"] == name) & compared].dropna(axis=1, how="all")
     if runs.empty:
         return ""
     shown = {column: title for column, title in COLUMNS.items() if column in runs}

@@ -163,6 +163,16 @@ def test_methods_are_ranked_within_their_class() -> None:
     assert "Provisional" in answer(runs[runs["data"] != "cars3d"], "images")
 
 
+def test_pages_of_methods_show_runs_of_the_length_of_their_study_only() -> None:
+    """PCA has runs in a part that is shorter than its study, and the SlowVAE in a part of full length."""
+    from generate.evidence import collected_runs
+    from generate.full_length import full_length_section
+
+    assert "pca" in set(collected_runs()["method"])
+    assert full_length_section("pca") == ""
+    assert "| 300,000 |" in full_length_section("slow_vae")
+
+
 def test_no_method_is_named_as_the_best_of_a_few() -> None:
     from generate.which_method import answer
 

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pandas as pd
 import pytest
+import torch
 
 import unbraid as ub
 from unbraid.errors import UserError
@@ -116,7 +117,9 @@ def test_a_part_trains_the_runs_that_no_other_machine_has_finished(parts, tmp_pa
     first, second = part.run_ids
     folder = part.run({first}, "cpu")
     assert {run.spec.id for run in ub.load_runs(folder)} == {second}
-    assert parts.collect(part, folder, tmp_path / "results.csv") == 1
+    assert parts.collect(part, folder, tmp_path / "results.csv", device="cpu") == 1
+    if not torch.cuda.is_available():
+        assert pd.read_csv(tmp_path / "results.csv")["device"].tolist() == ["cpu"]
     by_name = tmp_path / "by_name"
     ub.study("small", by_name, only=selection, seeds=[1], steps=2, metrics=["mig"], precision="fp32", quiet=True)
     pd.testing.assert_frame_equal(load_results(folder), load_results(by_name))

@@ -10,7 +10,7 @@ from support.training import quick_train
 from unbraid.accel.adam import Adam, adam_step
 from unbraid.data.dataset import FactorData
 from unbraid.methods import DEFT, Batch, BetaVAE
-from unbraid.methods.deft import GroupEncoder, scale_gradient
+from unbraid.methods.deft import PartitionedEncoder, scale_gradient
 from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -37,7 +37,7 @@ def test_the_last_stage_lasts_until_the_end() -> None:
 
 def test_the_last_group_has_the_remaining_latents() -> None:
     net = SMALL.build(mlp, (16,), 5, "gaussian")
-    assert isinstance(net.encoder, GroupEncoder)
+    assert isinstance(net.encoder, PartitionedEncoder)
     sizes = [encoder(torch.zeros(1, 16)).shape[1] // 2 for encoder in net.encoder.encoders]
     assert sizes == [2, 2, 1]
     assert SMALL.groups(5) == 3
@@ -55,7 +55,7 @@ def test_one_group_needs_no_further_encoder() -> None:
 def test_latents_of_a_group_come_from_its_encoder() -> None:
     net, x = SMALL.build(mlp, (16,), 5, "gaussian"), torch.randn(3, 16)
     q = net.encode(x)
-    assert isinstance(net.encoder, GroupEncoder)
+    assert isinstance(net.encoder, PartitionedEncoder)
     for latents, encoder in zip((slice(0, 2), slice(2, 4), slice(4, 5)), net.encoder.encoders, strict=True):
         mean, logvar = encoder(x).chunk(2, dim=1)
         assert torch.equal(q.mean[:, latents], mean)
@@ -107,7 +107,7 @@ def test_groups_become_informative_one_after_another(toy: FactorData) -> None:
 def encoders(steps: int, method: DEFT) -> list[Tensor]:
     """The weights of the encoder of each group after some steps."""
     (run,) = quick_train(None, method, steps=steps, latents=4)
-    assert isinstance(run.net.encoder, GroupEncoder)
+    assert isinstance(run.net.encoder, PartitionedEncoder)
     return [nn.utils.parameters_to_vector(encoder.parameters()).detach() for encoder in run.net.encoder.encoders]
 
 

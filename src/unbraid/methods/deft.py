@@ -18,7 +18,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
 
-class GroupEncoder(nn.Module):
+class PartitionedEncoder(nn.Module):
     """An encoder that consists of one encoder per group of latents.
 
     Args:
@@ -99,7 +99,7 @@ class DEFT(Method):
         encoder, decoder = builder(shape, latents)
         if self.groups(latents) > 1:
             sizes = [min(self.group_size, latents - start) for start in range(0, latents, self.group_size)]
-            encoder = GroupEncoder([builder(shape, size)[0] for size in sizes])
+            encoder = PartitionedEncoder([builder(shape, size)[0] for size in sizes])
         return self.extend(VAENet(encoder, decoder, likelihood), latents)
 
     def schedule(self, latents: int, step: Tensor) -> tuple[Tensor, Float[Tensor, " d"]]:

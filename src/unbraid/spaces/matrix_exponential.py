@@ -1,4 +1,7 @@
-"""The exponential of square matrices, with a fixed number of products of matrices."""
+"""The exponential of square matrices, with a fixed number of products of matrices.
+
+The exponentials of affine generators, whose last row is zero, are computed faster by `unbraid.spaces.expm`.
+"""
 
 from __future__ import annotations
 
