@@ -114,12 +114,14 @@ def test_weights_of_the_terms(toy: FactorData) -> None:
 
 
 def test_training_lowers_both_terms() -> None:
-    logs = []
+    """Means over six seeds are compared, because single runs differ between processors."""
+    means = []
     for weight in (0.0, 0.1):
-        (run,) = quick_train(None, Tripod(multi_information=weight, hessian=weight), steps=100, batch=16)
-        logs.append(run.log[-1])
-    assert logs[1]["multi_information"] < 0.8 * logs[0]["multi_information"]
-    assert logs[1]["interaction"] < 0.8 * logs[0]["interaction"]
+        method = Tripod(multi_information=weight, hessian=weight)
+        last = [run.log[-1] for run in quick_train(None, method, steps=100, batch=16, seeds=range(6))]
+        means.append({name: sum(terms[name] for terms in last) / 6 for name in ("multi_information", "interaction")})
+    assert means[1]["multi_information"] < 0.8 * means[0]["multi_information"]
+    assert means[1]["interaction"] < 0.5 * means[0]["interaction"]
 
 
 def test_settings_of_the_paper() -> None:
