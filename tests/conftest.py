@@ -15,6 +15,7 @@ import torch
 
 from support.chromium import chromium, page
 from unbraid import data as datasets
+from unbraid.accel.precision import matmul_precision
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import ByteImages
 from unbraid.scoring import tasks
@@ -85,10 +86,10 @@ def _same_seed_and_threads() -> None:
 
 @pytest.fixture
 def poisoned() -> Iterator[None]:
-    """Fill memory that kernels allocate with NaN, and detect writes outside of it."""
+    """Fill memory that kernels allocate with NaN, and detect writes outside of it. Kernels multiply as with tf32."""
     from support.guarded import faster_interpreter, guarded_allocations
 
-    with faster_interpreter(), guarded_allocations():
+    with faster_interpreter(), guarded_allocations(), matmul_precision("tf32"):
         yield
 
 

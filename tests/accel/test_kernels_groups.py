@@ -1,4 +1,4 @@
-"""The kernel that computes groups of neighbouring pixels of a 4x4 convolution agrees with PyTorch in float64."""
+"""Two kernels of 4x4 convolutions, for groups of pixels and for slices of strips, agree with PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -29,17 +29,22 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 CASES: list[Case] = [(2, 3, 4, 32, 32, True), (2, 5, 4, 32, 64, False), (1, 2, 8, 32, 32, False)]
 
 
-@pytest.fixture(autouse=True)
-def groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute groups of two pixels."""
+SETTINGS = {
+    "groups": {"BM": 16, "ST": 1, "GB": 2, "num_warps": 4},
+    "slices": {"BM": 32, "BO": 32, "BK": 64, "ST": 1, "num_warps": 4},
+}
+
+
+@pytest.fixture(autouse=True, params=SETTINGS)
+def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose the kernel by its launch settings."""
     for name in ("conv4x4", "conv4x4 gradient"):
         for m in (32, 64):
-            settings = {"BM": 16, "ST": 1, "GB": 2, "num_warps": 4}
-            monkeypatch.setitem(tuned.FLOAT32, (name, 32, m), {256: settings})
+            monkeypatch.setitem(tuned.FLOAT32, (name, 32, m), {256: SETTINGS[request.param]})
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_groups_of_a_convolution_with_relu(case: Case) -> None:
+def test_convolution_with_relu(case: Case) -> None:
     """Every run has its own weights and bias, and the border of a blocked result is zero."""
     runs, batch, h, C, M, plain = case
     x, w, bias = randn(runs, batch, C, 2 * h, 2 * h), randn(runs, M, C, 4, 4, scale=0.1), randn(runs, M)
@@ -52,7 +57,7 @@ def test_groups_of_a_convolution_with_relu(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_groups_of_an_input_gradient(case: Case) -> None:
+def test_input_gradient(case: Case) -> None:
     """The gradient is zero where the activations are zero, and its sums are the gradient of the bias."""
     runs, batch, h, C, M, plain = case
     x, w = randn(runs, batch, C, 2 * h, 2 * h), randn(runs, M, C, 4, 4, scale=0.1)

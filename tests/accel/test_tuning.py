@@ -9,7 +9,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from unbraid.accel.launch_file import (
     user_table,
     write_launch_file,
 )  # fmt: skip
+from unbraid.accel.precision import matmul_precision
 from unbraid.accel.tuning import Search, choose, gpu_environment, tune, work
 from unbraid.accel.tuning_jobs import Workload
 from unbraid.cli.dispatch import main
@@ -55,6 +56,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     user_table.cache_clear()
     yield tmp_path
     user_table.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def tf32() -> Iterator[None]:
+    """Kernels multiply as with tf32, for which settings are searched."""
+    with matmul_precision("tf32"):
+        yield
 
 
 @pytest.fixture

@@ -170,9 +170,9 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of Tripod, DeVAE and Groupified VAE and
-# the encoders of DEFT have no kernels (see the tests below). VITAE, Commutative VAE, SAE, PCA, ICA and ICE-BeeM have no
-# kernels.
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoders of DeVAE and Groupified VAE and the
+# encoders of DEFT have no kernels, and the decoder of Tripod is computed in float32 (see the tests below). VITAE,
+# Commutative VAE, SAE, PCA, ICA and ICE-BeeM have no kernels.
 TESTED_ELSEWHERE = {
     "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "ice_beem",
     "pmp", "u_vitae", "c_vitae",
@@ -203,14 +203,28 @@ def test_an_encoder_that_is_differentiated_twice_has_no_kernels() -> None:
 @pytest.mark.parametrize(
     ("name", "settings"), [("tripod", {}), ("beta_vae", {"hessian_penalty": 1.0, "sparse_jacobian": 0.1})]
 )
-def test_decoders_whose_differences_matter_have_no_kernels(name: str, settings: dict[str, float]) -> None:
-    """The encoder is fused and the decoder is not. Gradients are those of a plain stack.
+def test_decoders_whose_differences_matter_are_computed_in_float32(name: str, settings: dict[str, float]) -> None:
+    """Gradients are those of a plain stack. Kernels of the decoder read the parameters and not their copy.
 
-    The differences are divided by 0.01, which enlarges rounding errors by this factor.
+    The differences are divided by 0.01, which enlarges rounding errors by this factor. On a GPU, the copy has a lower
+    precision. Here it is NaN.
     """
     plain, fused = plain_and_fused(locatello, methods_with_different_hypers(name), batch=4, **settings)
-    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert fused.storage.copied == FUSED_ROWS
     assert_same_gradients(plain, fused, 100 * TOLERANCE)
+    fused.copy = torch.full_like(fused.rows, math.nan)
+    spans = fused.storage.layout.spans()
+    read = fused._tensors(fused.device_step)[1]
+    assert torch.equal(read["decoder.copy"], fused.rows[:, spans["decoder.row"]])
+    assert bool(read["encoder.copy"].isnan().all())
+
+
+def test_float32_networks_forbid_tf32(poisoned: None) -> None:
+    """A run with tf32 and a decoder that is computed in float32 does not use TensorFloat-32 at all."""
+    for name, allowed in (("tripod", False), ("beta_vae", True)):
+        stack = make_stack(locatello, True, methods_with_different_hypers(name))
+        with stack._contexts(()):
+            assert torch.backends.cuda.matmul.allow_tf32 == allowed
 
 
 def test_fused_and_plain_gradients_of_devae_are_equal() -> None:

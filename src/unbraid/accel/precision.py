@@ -53,6 +53,16 @@ def matmul_precision(precision: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def product_precision(dtype: torch.dtype) -> str:
+    """Return how a kernel multiplies numbers of a data type, in the words of Triton.
+
+    Tensor cores multiply float32 numbers as TensorFloat-32 ("tf32"), with 10 bits. Where `matmul_precision` forbids
+    this, each float32 number is divided into two TensorFloat-32 numbers, and a product is the sum of three products
+    ("tf32x3"), which has about the error of a product in float32. Other data types are multiplied as they are.
+    """
+    return "tf32x3" if dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32 else "tf32"
+
+
 def _cpu_flags() -> set[str]:
     """Return the CPU feature flags that Linux lists, or an empty set on other systems."""
     try:

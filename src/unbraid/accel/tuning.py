@@ -32,6 +32,7 @@ from unbraid.accel.launch_file import (
     read_launch_file,
     write_launch_file,
 )  # fmt: skip
+from unbraid.accel.precision import matmul_precision
 from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
@@ -123,7 +124,8 @@ def tune(search: Search, report: ProgressCallback = ignore_progress) -> tuple[li
         UserError: If there is no GPU on which the kernels run.
     """
     environment = gpu_environment()
-    with only_search(environment), compiler(tuning_device()) as compile_all:
+    precision = matmul_precision(search.precision)
+    with only_search(environment), precision, compiler(tuning_device()) as compile_all:
         stored = read_launch_file(environment) or LaunchFile(environment)
         missing, new, done = search.missing(stored), list[Found](), 0
         for key, sizes in missing.items():
@@ -273,8 +275,9 @@ def compile_part(search: Search, launches: list[Launch]) -> None:
 
     (key,) = search.keys
     job = Workload(1, DTYPES[search.precision], tuning_device(), search.batch).job(key)
-    for launch in launches:
-        time_of(job, key[0], launch, launch_once)
+    with matmul_precision(search.precision):
+        for launch in launches:
+            time_of(job, key[0], launch, launch_once)
 
 
 def launch_once(job: Callable[[], object]) -> float:

@@ -128,6 +128,7 @@ class ICEBeeM(Method):
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean",)
     float32_networks: ClassVar[tuple[str, ...]] = ("encoder",)
+    networks_without_kernels: ClassVar[tuple[str, ...]] = ("encoder",)
     training_networks: ClassVar[tuple[str, ...]] = ("auxiliary",)
 
     sigma: Hyper = setting(0.1, "standard deviation sigma of the noise that is added to examples", low=1e-6)

@@ -159,6 +159,8 @@ class Method:
         default_steps: The number of training steps of runs for which none is given.
         float32_networks: The names of networks, such as "decoder", that are computed in float32 even if the run uses a
             lower precision, because the objective uses small differences of their outputs.
+        networks_without_kernels: The names of networks that are always computed with ordinary PyTorch operations,
+            because the objective differentiates a gradient again.
         training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
             examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
     """
@@ -168,6 +170,7 @@ class Method:
     default_learning_rate: ClassVar[float] = 1e-4
     default_steps: ClassVar[int] = 300_000
     float32_networks: ClassVar[tuple[str, ...]] = ()
+    networks_without_kernels: ClassVar[tuple[str, ...]] = ()
     training_networks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:

@@ -131,13 +131,13 @@ class Storage:
         learning_rate: Tensor,
         shape: tuple[int, ...],
         likelihood: str,
-        exact: Sequence[str] = (),
+        plain: Sequence[str] = (),
     ) -> Storage:
         """Replace children of `net` by modules that call GPU kernels, where these exist, and return the storage.
 
         A child is replaced only if all its parameters have the same constants of Adam and epsilon is positive. With an
-        epsilon of 0, the padding would be divided by 0, because its moments are 0. Children in `exact` are not
-        replaced, because kernels have a lower precision.
+        epsilon of 0, the padding would be divided by 0, because its moments are 0. Children in `plain` are not
+        replaced.
         """
         from unbraid.training.fused.modules import Fused, fuse
 
@@ -145,7 +145,7 @@ class Storage:
         children = {name: [p for p in original.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
         uniform = [name for name, inside in children.items() if len({constants_of(p) for p in inside}) == 1]
         fusible = [name for name in uniform if method.adam(children[name][0], learning_rate).epsilon > 0]
-        fusible = [name for name in fusible if name not in exact]
+        fusible = [name for name in fusible if name not in plain]
         fuse(net, shape, likelihood, fusible)
         layout = Layout.from_module(net)
         spans, positions, adams = layout.spans(), [], {}

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -177,9 +177,9 @@ class Stack:
         device, spec = self.data.device, self.specs[0]
         rate = torch.tensor([spec.learning_rate for spec in self.specs], device=device)
         method = dataclasses.replace(self.method, **self.hypers)
-        if self.kernels and spec.precision != "fp32":
-            exact = spec.float32_networks
-            self.storage = Storage.fused(nets[0], method, rate, self.data.shape, spec.likelihood, exact)
+        if self.kernels:
+            plain = self.method.networks_without_kernels
+            self.storage = Storage.fused(nets[0], method, rate, self.data.shape, spec.likelihood, plain)
         else:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
@@ -261,14 +261,26 @@ class Stack:
     @contextmanager
     def _contexts(self, networks: Collection[Hashable]) -> Iterator[None]:
         """Compute in the precision of the runs, and postpone joins (see `postponed_joins`)."""
-        with matmul_precision(self.specs[0].precision), postponed_joins(self.data.device, networks):
+        with self._matmul_precision(), postponed_joins(self.data.device, networks):
             yield
+
+    def _matmul_precision(self) -> AbstractContextManager[None]:
+        """Compute in the precision of the runs. If a network needs float32, TensorFloat-32 is not used at all."""
+        precision = self.specs[0].precision
+        return matmul_precision("fp32" if precision == "tf32" and self.specs[0].float32_networks else precision)
 
     def _tensors(self, step: Tensor) -> tuple[Any, ...]:
         """Return what a step reads: the parameters, the buffers and the copies for kernels, hypers, seeds and step."""
-        copies = self.storage.layout.columns(self.copy)
-        read = {f"{name.removesuffix('.row')}.copy": copies[name] for name in self.storage.copied}
+        copies, exact = (self.storage.layout.columns(rows) for rows in (self.copy, self.rows))
+        read = {
+            f"{name.removesuffix('.row')}.copy": (exact if self._is_exact(name) else copies)[name]
+            for name in self.storage.copied
+        }
         return self.storage.layout.columns(self.rows), {**self.buffers, **read}, self.hypers, self.seeds, step
+
+    def _is_exact(self, name: str) -> bool:
+        """Return whether the network of a parameter is computed in float32, from the parameters themselves."""
+        return name.partition(".")[0] in self.specs[0].float32_networks
 
     def _gradients(self, structure: Any, *tensors: Tensor) -> list[Tensor]:
         """Return the terms of all runs, (r, terms), and the gradient of each parameter, (r, ...).
@@ -288,7 +300,7 @@ class Stack:
     def _differentiate_looped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Do the same as `_gradients_vmapped`, one run after another on several streams. It never waits for the GPU."""
         values, gradients = [], []
-        with matmul_precision(self.specs[0].precision), self.streams.fork():
+        with self._matmul_precision(), self.streams.fork():
             for i in range(len(self)):
                 with self.streams.run(i):
                     terms, found = self._differentiate_member(i, step)
@@ -369,7 +381,8 @@ class Stack:
             self.device_step.add_(1)
             if clip:
                 clip_gradients([flat[name] for name, adam in self.storage.adams.items() if adam.regularised], clip)
-            self._adam_in_kernels(flat, products)
+            with self._matmul_precision():
+                self._adam_in_kernels(flat, products)
         else:
             self._record_terms(values, torch.stack([grad.sum(1) for grad in flat.values()]).sum(0))
             self.device_step.add_(1)

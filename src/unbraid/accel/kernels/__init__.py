@@ -18,6 +18,7 @@ whichever of them is its input. Kernels use these names:
   they are zero.
 - PART points to partial sums, one for each program.
 - BM, BN, BO, BK, TM, TN and BLOCK are sizes of tiles. EVEN is True if the tiles cover the elements without a remainder.
+- IP is how float32 numbers are multiplied (see `unbraid.accel.precision.product_precision`).
 - SPLIT is the number of parts of a sum, RS the number of parts into which the rows of an image are divided, IT the
   number of tiles per program, and ST the number of stages of the software pipeline.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.part_sums import PartSums, add_parts
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 
 @kernel
@@ -29,7 +30,7 @@ def block_offsets(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) 
 @kernel
 def _conv2x2(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, h: tl.constexpr,
-    C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+    C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -37,7 +38,7 @@ def _conv2x2(
     o = tl.arange(0, M)
     k = tl.arange(0, 4 * C)
     a = tl.load(X + n * B * (4 * h * h * C) + block_offsets(m, k, h, C), mask=live, other=0.0)
-    acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]))
+    acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]), input_precision=IP)
     acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
     acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     to = Y + n * B * (h * h * M) + m[:, None] * M + o[None, :]
@@ -50,14 +51,15 @@ def conv2x2(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> 
     tuned = launch_settings("conv2x2", C, M, x.dtype, runs)
     y = x.new_empty(runs, batch, h, h, M)
     grid = (block_count(batch * h * h, tuned["BM"]), runs)
-    _conv2x2[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    precision = product_precision(x.dtype)
+    _conv2x2[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, IP=precision, **tuned)
     return y
 
 
 @kernel
 def _conv2x2_input_gradient(
     G: tl.tensor, W: tl.tensor, ACT: tl.tensor, Y: tl.tensor, PART: tl.tensor, P: tl.tensor, B: tl.tensor,
-    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -67,7 +69,7 @@ def _conv2x2_input_gradient(
     g = tl.load(G + n * B * (h * h * M) + m[:, None] * M + o[None, :], mask=live, other=0.0)
     at = n * B * (4 * h * h * C) + block_offsets(m, k, h, C)
     act = tl.load(ACT + at, mask=live, other=0.0)
-    acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])))
+    acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])), input_precision=IP)
     acc = tl.where(act > 0, acc, 0.0)
     tl.store(Y + at, acc.to(Y.dtype.element_ty), mask=live)
     tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + k, tl.sum(acc, 0))
@@ -92,7 +94,9 @@ def conv2x2_input_gradient(g: Tensor, weight: Tensor, act: Tensor, h: int, C: in
     programs = block_count(batch * h * h, tuned["BM"])
     y = torch.empty_like(act)
     part = torch.empty(runs, programs, 4, C, device=g.device)
-    _conv2x2_input_gradient[(programs, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    _conv2x2_input_gradient[(programs, runs)](
+        g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, IP=product_precision(g.dtype), **tuned
+    )
     return y, part.flatten(1, 2)
 
 
@@ -100,7 +104,7 @@ def conv2x2_input_gradient(g: Tensor, weight: Tensor, act: Tensor, h: int, C: in
 def _conv2x2_weight_gradient(
     X: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
-    SPLIT: tl.constexpr, ST: tl.constexpr,
+    SPLIT: tl.constexpr, ST: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p].
 
@@ -123,7 +127,7 @@ def _conv2x2_weight_gradient(
         live = (m < B * h * h)[:, None]
         a = tl.load(X + block_offsets(m, k, h, C), mask=live, other=0.0)
         e = tl.load(G + m[:, None] * M + o[None, :], mask=live, other=0.0)
-        acc = tl.dot(tl.trans(a), e, acc)
+        acc = tl.dot(tl.trans(a), e, acc, input_precision=IP)
     tl.store(OUT + n * stride_n + s * stride_s + k[:, None] * M + o[None, :], acc)
 
 
@@ -140,7 +144,7 @@ def conv2x2_weight_gradient(
     part = out if split == 1 else torch.empty(runs, split, 4 * C * M, device=x.device)
     split_stride = part.stride(1) if split > 1 else 0
     _conv2x2_weight_gradient[(tiles * split, runs)](
-        x, g, part, part.stride(0), split_stride, B=batch, h=h, C=C, M=M, **tuned
+        x, g, part, part.stride(0), split_stride, B=batch, h=h, C=C, M=M, IP=product_precision(x.dtype), **tuned
     )
     if split > 1:
         add_parts(part, out, sums)

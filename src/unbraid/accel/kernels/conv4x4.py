@@ -11,6 +11,10 @@ multiplied by one weight matrix for each of the two rows. If CAT is True, both p
 
 Neighbouring strips overlap, so each block is read twice. If the launch settings have GB = 2, a second kernel is used
 instead. It computes groups of two neighbouring output pixels from three blocks, each of which is read once.
+
+Products of float32 numbers with the error of float32 need too many registers for this. If the launch settings have BK,
+a third kernel is used, which multiplies BK values of the two strips of a pixel at a time, and reads the weights each
+time.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_bord
 from unbraid.accel.kernels.jit import block_count, divisor, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 from unbraid.accel.launch_candidates import Launch
+from unbraid.accel.precision import product_precision
 
 MIN_STRIP_CHANNELS = 16  # with fewer channels, one matrix product covers all 16 elements of the kernel
 
@@ -31,6 +36,7 @@ MIN_STRIP_CHANNELS = 16  # with fewer channels, one matrix product covers all 16
 def _image_conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, XS: tl.tensor,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr,
+    IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute a convolution of images with few channels.
 
@@ -49,7 +55,8 @@ def _image_conv4x4(
     k = tl.arange(0, 16 * C)
     strip = (k // (8 * C)) * (g * 4 * C) + k % (8 * C)
     at = X + n * XS + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :]
-    acc = tl.dot(tl.load(at, mask=live[:, None], other=0.0), tl.load(W + n * P + k[:, None] * M + o[None, :]))
+    x = tl.load(at, mask=live[:, None], other=0.0)
+    acc = tl.dot(x, tl.load(W + n * P + k[:, None] * M + o[None, :]), input_precision=IP)
     acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
     acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     to = Y + n * B * span + image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
@@ -61,6 +68,7 @@ def _conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     PLAIN: tl.constexpr, BACK: tl.constexpr, EVEN: tl.constexpr, ST: tl.constexpr, CAT: tl.constexpr, RS: tl.constexpr,
+    IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
@@ -84,7 +92,7 @@ def _conv4x4(
     ACT += n * B * span
     bias = tl.load(BIAS + n * P + o).to(tl.float32)
     total = tl.zeros((BM, BO), tl.float32)
-    carry = tl.dot(tl.load(strip + first * (g * 4 * C), mask=live[:, None], other=0.0), w0)
+    carry = tl.dot(tl.load(strip + first * (g * 4 * C), mask=live[:, None], other=0.0), w0, input_precision=IP)
     for step in tl.range(0, rows, num_stages=ST):
         i = first + step
         to = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
@@ -92,12 +100,12 @@ def _conv4x4(
             mask = tl.load(ACT + to, mask=live[:, None], other=0.0) > 0
         a = tl.load(strip + (i + 1) * (g * 4 * C), mask=live[:, None], other=0.0)
         if CAT:
-            t0, t1 = tl.split(tl.reshape(tl.dot(a, w), (BM, BO, 2)))
+            t0, t1 = tl.split(tl.reshape(tl.dot(a, w, input_precision=IP), (BM, BO, 2)))
             acc = carry + t1
             carry = t0
         else:
-            acc = tl.dot(a, w1, carry)
-            carry = tl.dot(a, w0)
+            acc = tl.dot(a, w1, carry, input_precision=IP)
+            carry = tl.dot(a, w0, input_precision=IP)
         if BACK:
             acc = tl.where(mask, acc, 0.0)
             total += acc
@@ -109,12 +117,16 @@ def _conv4x4(
 
 
 @kernel
-def _group_row(X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr) -> tl.tensor:
+def _group_row(
+    X: tl.tensor, live: tl.tensor, w0: tl.tensor, w1: tl.tensor, C: tl.constexpr, IP: tl.constexpr
+) -> tl.tensor:
     """Return the products of one row of blocks with the weights, for the two output pixels of each group."""
     x0 = tl.load(X, mask=live[:, None], other=0.0)
     x1 = tl.load(X + 4 * C, mask=live[:, None], other=0.0)
     x2 = tl.load(X + 8 * C, mask=live[:, None], other=0.0)
-    return tl.dot(x1, w1, tl.dot(x0, w0)), tl.dot(x2, w1, tl.dot(x1, w0))
+    left = tl.dot(x1, w1, tl.dot(x0, w0, input_precision=IP), input_precision=IP)
+    right = tl.dot(x2, w1, tl.dot(x1, w0, input_precision=IP), input_precision=IP)
+    return left, right
 
 
 @kernel
@@ -137,7 +149,7 @@ def _finish_pixel(
 def _conv4x4_groups(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr,
-    BACK: tl.constexpr, ST: tl.constexpr, GB: tl.constexpr,
+    BACK: tl.constexpr, ST: tl.constexpr, GB: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute groups of two neighbouring output pixels, row by row. GB is 2.
 
@@ -176,13 +188,47 @@ def _conv4x4_groups(
         if BACK:  # load before the products, because the loads then overlap with them
             a0 = tl.load(ACT + to0, mask=ok[:, None], other=0.0)
             a1 = tl.load(ACT + to1, mask=ok[:, None], other=0.0)
-        t0, t1 = _group_row(block + s * (g * 4 * C), live, w0, w1, C)
+        t0, t1 = _group_row(block + s * (g * 4 * C), live, w0, w1, C, IP)
         y0, c0 = _finish_pixel(Y, to0, a0, t0, c0, bias, ok, BM, M, BACK)
         y1, c1 = _finish_pixel(Y, to1, a1, t1, c1, bias, ok, BM, M, BACK)
         if BACK:
             total += y0 + y1
     if BACK:
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))
+
+
+@kernel
+def _conv4x4_slices(
+    X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
+    B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BO: tl.constexpr,
+    BK: tl.constexpr, PLAIN: tl.constexpr, BACK: tl.constexpr, ST: tl.constexpr, IP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Compute output pixels in any order. BK divides 8C, so each slice of BK values belongs to one strip."""
+    n = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    o = tl.program_id(2) * BO + tl.arange(0, BO)
+    g: tl.constexpr = h + 1
+    q: tl.constexpr = h // 2 + 1
+    span: tl.constexpr = h * h * M if PLAIN else q * q * 4 * M
+    live = (m < B * h * h)[:, None]
+    b = m // (h * h)
+    i = m // h % h
+    j = m % h
+    block = X + n * B * (g * g * 4 * C) + (((b * g + i) * g + j) * (4 * C))[:, None]
+    acc = tl.zeros((BM, BO), tl.float32)
+    for step in tl.range(0, 16 * C // BK, num_stages=ST):
+        k = step * BK + tl.arange(0, BK)
+        strip = (k // (8 * C)) * (g * 4 * C) + k % (8 * C)
+        a = tl.load(block + strip[None, :], mask=live, other=0.0)
+        acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]), acc, input_precision=IP)
+    to = n * B * span + image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+    if BACK:
+        acc = tl.where(tl.load(ACT + to, mask=live, other=0.0) > 0, acc, 0.0)
+        tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(acc, 0))
+    else:
+        acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
+        acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(Y + to, acc.to(Y.dtype.element_ty), mask=live)
 
 
 def conv4x4(
@@ -216,12 +262,14 @@ def conv4x4(
         tuned = launch_settings("image conv4x4", C, M, x.dtype, runs)
         m = batch * h * h
         grid = (block_count(m, tuned["BM"]), runs)
-        options = {"PLAIN": plain, "EVEN": m % tuned["BM"] == 0, **tuned}
+        options = {"PLAIN": plain, "EVEN": m % tuned["BM"] == 0, "IP": product_precision(x.dtype), **tuned}
         _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
     tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype, runs)
     if "GB" in tuned:  # h is even, because the sides of images are powers of two
         return _launch_groups(x, weight, bias, y, act, (h, C, M), plain, tuned)
+    if "BK" in tuned:
+        return _launch_slices(x, weight, bias, y, act, (h, C, M), plain, tuned)
     parts = divisor(h, tuned["RS"])
     programs = block_count(batch * h, tuned["BM"]) * parts
     even = batch * h % tuned["BM"] == 0
@@ -229,7 +277,7 @@ def conv4x4(
     part = torch.empty(runs, programs, M, device=x.device) if back else y
     _conv4x4[(programs, runs, M // tuned["BO"])](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, stride, batch,
-        h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **{**tuned, "RS": parts},
+        h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, IP=product_precision(x.dtype), **{**tuned, "RS": parts},
     )  # fmt: skip
     return y, part
 
@@ -246,6 +294,23 @@ def _launch_groups(
     part = torch.empty(runs, programs, M, device=x.device) if back else y
     _conv4x4_groups[programs, runs](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
-        h=h, C=C, M=M, PLAIN=plain, BACK=back, **tuned,
+        h=h, C=C, M=M, PLAIN=plain, BACK=back, IP=product_precision(x.dtype), **tuned,
+    )  # fmt: skip
+    return y, part
+
+
+def _launch_slices(
+    x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, act: Tensor | None, sizes: tuple[int, int, int],
+    plain: bool, tuned: Launch,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Launch the kernel that divides strips into slices. The arguments and the result are those of `conv4x4`."""
+    runs, batch = x.shape[:2]
+    h, C, M = sizes
+    programs = block_count(batch * h * h, tuned["BM"])
+    back = act is not None
+    part = torch.empty(runs, programs, M, device=x.device) if back else y
+    _conv4x4_slices[programs, runs, M // tuned["BO"]](
+        x, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
+        h=h, C=C, M=M, PLAIN=plain, BACK=back, IP=product_precision(x.dtype), **tuned,
     )  # fmt: skip
     return y, part

@@ -16,6 +16,7 @@ from torch import Tensor
 from unbraid.accel.kernels.blocked import empty_blocked, image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 
 @kernel
@@ -48,7 +49,7 @@ def load_weights(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -
 def _conv_transpose4x4(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    PLAIN: tl.constexpr, BACK: tl.constexpr, ST: tl.constexpr, RS: tl.constexpr,
+    PLAIN: tl.constexpr, BACK: tl.constexpr, ST: tl.constexpr, RS: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
@@ -82,8 +83,8 @@ def _conv_transpose4x4(
         if BACK:  # load before the products, because the load then overlaps with them
             ok = ok & (tl.load(ACT + to, mask=here[:, None], other=0.0) > 0)
         c0, c1 = load_small_pixels(G, b, i, j, here, h, M, PLAIN)
-        acc = tl.dot(p1, w11, tl.dot(p0, w10))
-        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
+        acc = tl.dot(p1, w11, tl.dot(p0, w10, input_precision=IP), input_precision=IP)
+        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc, input_precision=IP), input_precision=IP)
         p0 = c0
         p1 = c1
         if BACK:
@@ -127,6 +128,6 @@ def conv_transpose4x4(
     part = torch.empty(runs, programs, 4, C, device=small.device) if act is not None else y
     _conv_transpose4x4[(programs, runs, 4 * C // tuned["BN"])](
         small, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
-        h=h, C=C, M=M, PLAIN=plain, BACK=act is not None, **tuned,
+        h=h, C=C, M=M, PLAIN=plain, BACK=act is not None, IP=product_precision(small.dtype), **tuned,
     )  # fmt: skip
     return y, part.flatten(1, 2) if act is not None else part

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unbraid.accel.kernels.jit import block_count, kernel, next_power_of_two
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 MIN_TILE = 16  # the smallest side of a tile in a matrix product
 
@@ -23,7 +24,7 @@ MIN_TILE = 16  # the smallest side of a tile in a matrix product
 def _dense(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, slope: tl.tensor, B: tl.constexpr,
     K: tl.constexpr, N: tl.constexpr, KX: tl.constexpr, NY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, ST: tl.constexpr,
+    BK: tl.constexpr, ST: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     across: tl.constexpr = (N + BN - 1) // BN
@@ -36,7 +37,7 @@ def _dense(
         k = start + tl.arange(0, BK)
         x = tl.load(X + m[:, None] * KX + k[None, :], mask=(m < B)[:, None] & (k < KX)[None, :], other=0.0)
         w = tl.load(W + k[:, None] * N + c[None, :], mask=(k < K)[:, None] & (c < N)[None, :], other=0.0)
-        acc = tl.dot(x.to(w.dtype), w, acc)
+        acc = tl.dot(x.to(w.dtype), w, acc, input_precision=IP)
     acc += tl.load(BIAS + n * P + c, mask=c < N, other=0.0).to(tl.float32)[None, :]
     acc = tl.where(acc <= 0, acc * slope, acc)
     to = Y + (n * B + m[:, None]) * NY + c[None, :]
@@ -65,7 +66,7 @@ def dense(
     width, dtype = (N, weight.dtype) if outputs is None else (outputs, torch.float32)
     y = torch.empty(runs, batch, width, device=x.device, dtype=dtype)
     grid = (block_count(batch, tuned["BM"]) * block_count(N, tuned["BN"]), runs)
-    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NY": width}
+    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NY": width, "IP": product_precision(weight.dtype)}
     _dense[grid](x.contiguous(), weight, bias, y, weight.stride(0), float(slope), **sizes, **tuned)
     return y
 
@@ -74,7 +75,7 @@ def dense(
 def _dense_input_gradient(
     G: tl.tensor, W: tl.tensor, ACT: tl.tensor, Y: tl.tensor, PART: tl.tensor, P: tl.tensor, slope: tl.tensor,
     B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr, MASKED: tl.constexpr,
-    SUMMED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ST: tl.constexpr,
+    SUMMED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ST: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     across: tl.constexpr = (KX + BN - 1) // BN
@@ -91,7 +92,7 @@ def _dense_input_gradient(
         c = start + tl.arange(0, BK)
         g = tl.load(G + m[:, None] * NG + c[None, :], mask=(m < B)[:, None] & (c < NG)[None, :], other=0.0)
         w = tl.load(W + k[:, None] * N + c[None, :], mask=(k < K)[:, None] & (c < N)[None, :], other=0.0)
-        acc = tl.dot(g.to(w.dtype), tl.trans(w), acc)
+        acc = tl.dot(g.to(w.dtype), tl.trans(w), acc, input_precision=IP)
     if MASKED:
         acc = tl.where(act <= 0, acc * slope, acc)
     tl.store(Y + at, acc.to(Y.dtype.element_ty), mask=live)
@@ -128,6 +129,7 @@ def dense_input_gradient(
     parts = block_count(batch, tuned["BM"])
     part = torch.empty(runs, parts, inputs, device=x.device) if summed else y
     sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "MASKED": slope != 1, "SUMMED": summed}
+    sizes["IP"] = product_precision(weight.dtype)
     _dense_input_gradient[parts * block_count(inputs, tuned["BN"]), runs](
         g.contiguous(), weight, x.contiguous(), y, part, weight.stride(0), float(slope), **sizes, **tuned
     )
@@ -137,7 +139,7 @@ def dense_input_gradient(
 @kernel
 def weight_gradient_tile(
     X: tl.tensor, G: tl.tensor, k: tl.tensor, c: tl.tensor, B: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr,
-    HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+    HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr, IP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """Return rows k and columns c of a weight gradient, (TM, TN), and columns c of the bias gradient, (TN,)."""
     acc = tl.zeros((TM, TN), tl.float32)
@@ -149,7 +151,7 @@ def weight_gradient_tile(
         if HALF:
             x = x.to(tl.bfloat16)
             g = g.to(tl.bfloat16)
-        acc = tl.dot(tl.trans(x), g, acc)
+        acc = tl.dot(tl.trans(x), g, acc, input_precision=IP)
         total += tl.sum(g.to(tl.float32), 0)
     return acc, total
 
@@ -158,13 +160,13 @@ def weight_gradient_tile(
 def _dense_weight_gradient(
     X: tl.tensor, G: tl.tensor, OUT: tl.tensor, BIAS: tl.tensor, P: tl.tensor, B: tl.constexpr, K: tl.constexpr,
     N: tl.constexpr, KX: tl.constexpr, NG: tl.constexpr, HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
-    BK: tl.constexpr,
+    BK: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     across: tl.constexpr = (N + TN - 1) // TN
     k = tl.program_id(0) // across * TM + tl.arange(0, TM)
     c = tl.program_id(0) % across * TN + tl.arange(0, TN)
-    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK)
+    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK, IP)
     tl.store(OUT + n * P + k[:, None] * N + c[None, :], acc, mask=(k < K)[:, None] & (c < N)[None, :])
     if tl.program_id(0) < across:
         tl.store(BIAS + n * P + c, total, mask=c < N)
@@ -186,7 +188,8 @@ def dense_weight_gradient(x: Tensor, g: Tensor, out: Tensor, bias: Tensor, shape
     tuned = launch_settings("dense weight gradient", K, N, torch.bfloat16 if half else torch.float32, runs)
     tuned = fit_tiles(tuned, TM=K, TN=N, BK=batch)
     grid = (block_count(K, tuned["TM"]) * block_count(N, tuned["TN"]), runs)
-    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half}
+    dtype = torch.bfloat16 if half else torch.float32
+    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half, "IP": product_precision(dtype)}
     _dense_weight_gradient[grid](x.contiguous(), g.contiguous(), out, bias, out.stride(0), **sizes, **tuned)
 
 

@@ -11,6 +11,7 @@ from unbraid.accel.kernels.adam import corrections, load_state, scalars, store_u
 from unbraid.accel.kernels.dense import fit_tiles, weight_gradient_tile
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 
 @kernel
@@ -19,6 +20,7 @@ def _dense_adam(
     ALIVE: tl.tensor, STEP: tl.tensor, P: tl.tensor, bias: tl.tensor, rest1: tl.tensor, rest2: tl.tensor,
     log1: tl.tensor, log2: tl.tensor, epsilon: tl.tensor, B: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
     KX: tl.constexpr, NG: tl.constexpr, HALF: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+    IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Update the weights and the bias of one layer in each run.
 
@@ -32,7 +34,7 @@ def _dense_adam(
     at = n * P + k[:, None] * N + c[None, :]
     ok = (k < K)[:, None] & (c < N)[None, :] & alive
     p, m1, m2 = load_state(ROW, M1, M2, at, ok)  # before the products, because the loads then overlap with them
-    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK)
+    acc, total = weight_gradient_tile(X + n * B * KX, G + n * B * NG, k, c, B, KX, NG, HALF, TM, TN, BK, IP)
     rate = tl.load(RATE + n)
     c1, c2 = corrections(STEP, log1, log2)
     store_update(ROW, M1, M2, COPY, at, ok, p, m1, m2, acc, rate, c1, c2, rest1, rest2, epsilon)
@@ -67,6 +69,7 @@ def dense_adam(
     tuned = fit_tiles(launch_settings("dense adam", K, N, state[3].dtype, runs), TM=K, TN=N, BK=batch)
     grid = (block_count(K, tuned["TM"]) * block_count(N, tuned["TN"]), runs)
     sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half}
+    sizes["IP"] = product_precision(state[3].dtype)
     _dense_adam[grid](
         x.contiguous(), g.contiguous(), *state, rate, alive, step, state[0].stride(0), bias, *scalars(constants),
         **sizes, **tuned,

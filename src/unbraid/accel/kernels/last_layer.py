@@ -14,6 +14,7 @@ from torch import Tensor
 from unbraid.accel.kernels.blocked import empty_blocked, image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 COLUMNS = 16  # the number of columns of a matrix product
 OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what to compute: the output of the layer, or one of two likelihoods
@@ -63,11 +64,11 @@ def load_group_weights(
 @kernel
 def _add_pixel(
     G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, u: tl.tensor, v: tl.tensor,
-    here: tl.tensor, below: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr,
+    here: tl.tensor, below: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr, IP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """Add the products of the small pixels (i, j) and their weights to the blocks of row i and of the next row."""
     x = load_pixel(G, b, i, j, live, h, M, PLAIN)
-    return tl.dot(x, u, here), tl.dot(x, v, below)
+    return tl.dot(x, u, here, input_precision=IP), tl.dot(x, v, below, input_precision=IP)
 
 
 @kernel
@@ -107,7 +108,7 @@ def _multiply_row(
     G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, carry: tl.tensor,
     u0: tl.tensor, v0: tl.tensor, u1: tl.tensor, v1: tl.tensor, u2: tl.tensor, v2: tl.tensor, u3: tl.tensor,
     v3: tl.tensor, u4: tl.tensor, v4: tl.tensor, h: tl.constexpr, M: tl.constexpr, PLAIN: tl.constexpr,
-    GB: tl.constexpr,
+    GB: tl.constexpr, IP: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """Multiply row i of small pixels by the weights. Return the blocks of row i, including `carry`, and a new `carry`.
 
@@ -115,12 +116,12 @@ def _multiply_row(
     are those of `load_group_weights` for d = 0 to 4.
     """
     below = tl.zeros(carry.shape, tl.float32)
-    here, below = _add_pixel(G, b, i, j - 1, live, u0, v0, carry, below, h, M, PLAIN)
-    here, below = _add_pixel(G, b, i, j, live, u1, v1, here, below, h, M, PLAIN)
+    here, below = _add_pixel(G, b, i, j - 1, live, u0, v0, carry, below, h, M, PLAIN, IP)
+    here, below = _add_pixel(G, b, i, j, live, u1, v1, here, below, h, M, PLAIN, IP)
     if GB == 4:
-        here, below = _add_pixel(G, b, i, j + 1, live, u2, v2, here, below, h, M, PLAIN)
-        here, below = _add_pixel(G, b, i, j + 2, live, u3, v3, here, below, h, M, PLAIN)
-        here, below = _add_pixel(G, b, i, j + 3, live, u4, v4, here, below, h, M, PLAIN)
+        here, below = _add_pixel(G, b, i, j + 1, live, u2, v2, here, below, h, M, PLAIN, IP)
+        here, below = _add_pixel(G, b, i, j + 2, live, u3, v3, here, below, h, M, PLAIN, IP)
+        here, below = _add_pixel(G, b, i, j + 3, live, u4, v4, here, below, h, M, PLAIN, IP)
     return here, below
 
 
@@ -129,7 +130,7 @@ def _image_conv_transpose4x4(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, T: tl.tensor, D: tl.tensor, LOSS: tl.tensor, SLOPES: tl.tensor,
     P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
     NP: tl.constexpr, PLAIN: tl.constexpr, KIND: tl.constexpr, BIASED: tl.constexpr, ST: tl.constexpr,
-    RS: tl.constexpr,
+    RS: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute groups of GB neighbouring blocks, so that a product has NP columns for any number of channels.
 
@@ -157,7 +158,7 @@ def _image_conv_transpose4x4(
     carry = tl.zeros((BM, NP), tl.float32)
     if RS > 1:
         _, carry = _multiply_row(G, b, first - 1, j, live & (first <= h), carry, u0, v0, u1, v1, u2, v2, u3, v3, u4, v4,
-                                 h, M, PLAIN, GB)  # fmt: skip
+                                 h, M, PLAIN, GB, IP)  # fmt: skip
     for step in tl.range(0, rows, num_stages=ST):
         i = first + step
         here = live & (i < g) if g % RS != 0 else live
@@ -166,7 +167,7 @@ def _image_conv_transpose4x4(
         at = T + plain + ((y2 - 1) * (2 * h))[None, :]
         if KIND != 0:
             target = tl.load(at, mask=ok, other=0.0)
-        acc, carry = _multiply_row(G, b, i, j, here, carry, u0, v0, u1, v1, u2, v2, u3, v3, u4, v4, h, M, PLAIN, GB)
+        acc, carry = _multiply_row(G, b, i, j, here, carry, u0, v0, u1, v1, u2, v2, u3, v3, u4, v4, h, M, PLAIN, GB, IP)
         if BIASED:
             acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
         if KIND == 0:
@@ -252,5 +253,6 @@ def _launch(
     grid = (block_count(batch * _group_count(side, stored), tuned["BM"]) * tuned["RS"], runs)
     _image_conv_transpose4x4[grid](
         small, weight, weight if bias is None else bias, images, slopes, loss, sums, weight.stride(0), batch,
-        h=h, C=stored, CR=channels, M=width, NP=COLUMNS, PLAIN=plain, KIND=kind, BIASED=bias is not None, **tuned,
+        h=h, C=stored, CR=channels, M=width, NP=COLUMNS, PLAIN=plain, KIND=kind, BIASED=bias is not None,
+        IP=product_precision(small.dtype), **tuned,
     )  # fmt: skip

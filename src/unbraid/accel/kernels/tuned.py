@@ -23,6 +23,7 @@ import torch
 
 from unbraid.accel.launch_candidates import RUNS, Launch, TunedPrecision, nearest_size
 from unbraid.accel.launch_file import is_interpreted, user_table
+from unbraid.accel.precision import product_precision
 
 BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
     ("image conv4x4", 1, 32): {
@@ -238,6 +239,17 @@ FLOAT32: dict[tuple[str, int, int], dict[int, Launch]] = {
     ("conv4x4 weight gradient", 32, 64): {128: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4}},
     ("conv4x4 weight gradient", 64, 64): {128: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4}},
 }
+# Settings for products with the error of float32, which need more registers, by kernel. They were chosen so that hardly
+# any kernel stores registers in memory.
+EXACT: dict[str, Launch] = {
+    "conv4x4": {"BM": 64, "BO": 32, "BK": 64, "ST": 2, "num_warps": 4},
+    "conv4x4 gradient": {"BM": 64, "BO": 32, "BK": 64, "ST": 2, "num_warps": 4},
+    "conv_transpose4x4": {"BM": 64, "BN": 32, "ST": 1, "RS": 1, "num_warps": 8},
+    "conv_transpose4x4 gradient": {"BM": 64, "BN": 32, "ST": 1, "RS": 1, "num_warps": 8},
+    "image conv_transpose4x4": {"BM": 32, "ST": 1, "RS": 1, "num_warps": 4},
+    "conv2x2": {"BM": 64, "num_warps": 8},
+    "conv2x2 input gradient": {"BM": 16, "num_warps": 8},
+}
 DEFAULT: dict[str, Launch] = {
     "image conv4x4": {"BM": 64, "num_warps": 2},
     "conv4x4": {"BM": 32, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4},
@@ -286,6 +298,8 @@ def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) ->
 
 def package_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
     """Return the settings of a kernel in the tables of this module (see `launch_settings`)."""
+    if name in EXACT and product_precision(dtype) == "tf32x3":
+        return EXACT[name]
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
     by_runs = table.get((name, c, m))
     if by_runs is None:
@@ -294,7 +308,12 @@ def package_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -
 
 
 def _user_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch | None:
-    """Return the settings that `unbraid tune` found on this GPU for about this number of runs, or None."""
+    """Return the settings that `unbraid tune` found on this GPU for about this number of runs, or None.
+
+    It does not search settings for products with the error of float32 (see `product_precision`).
+    """
+    if product_precision(dtype) == "tf32x3":
+        return None
     precision: TunedPrecision = "bf16" if dtype == torch.bfloat16 else "tf32"
     on_gpu = torch.cuda.is_available() and not is_interpreted()
     stored = user_table(torch.cuda.current_device() if on_gpu else None)

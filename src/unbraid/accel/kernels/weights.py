@@ -14,13 +14,14 @@ from unbraid.accel.kernels.blocked import image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.part_sums import PartSums, add_parts
 from unbraid.accel.kernels.tuned import launch_settings
+from unbraid.accel.precision import product_precision
 
 
 @kernel
 def _conv4x4_weight_gradient(
     S: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
-    SPLIT: tl.constexpr, PLAIN: tl.constexpr, ST: tl.constexpr,
+    SPLIT: tl.constexpr, PLAIN: tl.constexpr, ST: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)].
 
@@ -55,7 +56,7 @@ def _conv4x4_weight_gradient(
         if PLAIN:
             ok = ok & (y >= 0) & (y < h) & (x >= 0) & (x < h)
         e = tl.load(G + image_offset(b[:, None], y, x, h, M, PLAIN) + o[None, :], mask=ok, other=0.0)
-        acc = tl.dot(tl.trans(a), e, acc)
+        acc = tl.dot(tl.trans(a), e, acc, input_precision=IP)
     tl.store(OUT + n * stride_n + s * stride_s + (d * (4 * C))[None, :] * M + c[:, None] * M + o[None, :], acc)
 
 
@@ -83,7 +84,18 @@ def conv4x4_weight_gradient(
     part = out if split == 1 else torch.empty(runs, split, 16 * C * M, device=large.device)
     split_stride = part.stride(1) if split > 1 else 0
     _conv4x4_weight_gradient[(tiles * split, runs)](
-        large, small, part, part.stride(0), split_stride, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
+        large,
+        small,
+        part,
+        part.stride(0),
+        split_stride,
+        B=batch,
+        h=h,
+        C=C,
+        M=M,
+        PLAIN=plain,
+        IP=product_precision(large.dtype),
+        **tuned,
     )
     if split > 1:
         add_parts(part, out, sums)
@@ -93,7 +105,7 @@ def conv4x4_weight_gradient(
 def _image_conv4x4_weight_gradient(
     X: tl.tensor, W: tl.tensor, ACT: tl.tensor, DY: tl.tensor, SCALE: tl.tensor, PARTW: tl.tensor, PARTB: tl.tensor,
     P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, IT: tl.constexpr,
-    BACK: tl.constexpr, PLAIN: tl.constexpr,
+    BACK: tl.constexpr, PLAIN: tl.constexpr, IP: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1
@@ -121,10 +133,10 @@ def _image_conv4x4_weight_gradient(
         if BACK:
             scale = tl.load(SCALE + n * B + b, mask=live, other=0.0)
             a = (a.to(tl.float32) * scale[:, None]).to(act.dtype)
-            dy = tl.where(act > 0, tl.dot(a, w), 0.0)
+            dy = tl.where(act > 0, tl.dot(a, w, input_precision=IP), 0.0)
             db += tl.sum(dy, 0)
             tl.store(DY + at, dy.to(DY.dtype.element_ty), mask=live[:, None])
-        dw = tl.dot(tl.trans(a), act, dw)
+        dw = tl.dot(tl.trans(a), act, dw, input_precision=IP)
     z = n * tl.num_programs(0) + tl.program_id(0)
     tl.store(PARTW + z * (16 * C * M) + k[:, None] * M + o[None, :], dw)
     if BACK:
@@ -168,7 +180,7 @@ def image_conv4x4_weight_gradient(
     stride = 0 if weight is None else weight.stride(0)
     _image_conv4x4_weight_gradient[(programs, runs)](
         images, *pointers, images if scale is None else scale, part, columns, stride, batch,
-        h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, **tuned,
+        h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, IP=product_precision(images.dtype), **tuned,
     )  # fmt: skip
     add_parts(part, out, sums)
     return columns
