@@ -25,7 +25,7 @@ from unbraid.methods import (
     DiffusionVAE,
     GroupifiedVAE,
     Method,
-)  # fmt: skip
+)
 from unbraid.methods.method import Hyper
 from unbraid.nets.conv import locatello
 from unbraid.nets.vae import Pair
