@@ -14,7 +14,7 @@ import torch._inductor
 from torch import Tensor
 
 from unbraid import noise
-from unbraid.methods import DEFT, PCL, BetaTCVAE, BetaVAE, Method, SlowVAE
+from unbraid.methods import CVITAE, DEFT, PCL, BetaTCVAE, BetaVAE, CommutativeVAE, Method, SlowVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -47,7 +47,9 @@ def stack_pair(method: Method) -> tuple[Stack, Stack]:
 
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(
-    "method", [BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL(), DEFT()], ids=lambda m: type(m).__name__
+    "method",
+    [BetaTCVAE(), SmallFactorVAE(), SlowVAE(), PCL(), DEFT(), CVITAE(), CommutativeVAE()],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_compiled_step_equals_the_step(method: Method) -> None:
     """This includes the critic of FactorVAE, whose weight gradients are computed by the optimiser."""

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
-from families import METHOD_FACTS
 from support.training import Killed, assert_same_run, kill_at_call
 from unbraid.accel.capture import EAGER_STEPS
 from unbraid.data import BUILT_IN, load
@@ -58,10 +57,10 @@ def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, 
 def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
     """The terms of a stack on a GPU agree with those on a CPU, for eager steps and for replayed graphs.
 
-    The absolute tolerance is necessary for the small logits of critics. Networks of methods that warp images are not
-    fused. PCL divides by the standard deviation of an untrained latent, which amplifies rounding errors. Its accuracy
-    is a fraction of 16 pairs, and rounding may change the sign of some of their logits. Tripod has second differences
-    over the small standard deviations of untrained latents, and their weight in the loss is about 10.
+    The absolute tolerance is necessary for the small logits of critics. PCL divides by the standard deviation of an
+    untrained latent, which amplifies rounding errors. Its accuracy is a fraction of 16 pairs, and rounding may change
+    the sign of some of their logits. Tripod has second differences over the small standard deviations of untrained
+    latents, and their weight in the loss is about 10.
     """
     cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
     gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
@@ -70,8 +69,7 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
         gpu.advance()
     assert gpu.captured is not None
     assert gpu.captured.graph is not None
-    kernels = not METHOD_FACTS[name].images and name not in WITHOUT_KERNELS
-    assert bool(gpu.storage.copied) == kernels
+    assert bool(gpu.storage.copied) == (name not in WITHOUT_KERNELS)
     tolerance = ABSOLUTE_TOLERANCE.get(name, 0.05) + TOLERANCE[precision] * cpu.last.abs()
     assert bool(((gpu.last.cpu() - cpu.last).abs() <= tolerance).all()), (gpu.last, cpu.last)
 

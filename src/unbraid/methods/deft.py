@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.distributions import Gaussian
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.stages import begun_stages, stages_setting
@@ -18,7 +19,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
 
-class PartitionedEncoder(nn.Module):
+class PartitionedEncoder(NetworkWrapper):
     """An encoder that consists of one encoder per group of latents.
 
     Args:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.distributions import Gaussian
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import PairBuilder, VAENet, check_plain_decoder
@@ -37,7 +38,7 @@ class Rescalings(nn.Module):
         return found
 
 
-class SharedDecoder(nn.Module):
+class SharedDecoder(NetworkWrapper):
     """A decoder for several latent spaces. Its inputs are the latents and a learned vector of their space.
 
     Args:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
@@ -22,7 +23,7 @@ Reencode = Callable[[Tensor], Tensor]
 """A function that decodes latents (n, d), encodes the result, and returns its posterior means (n, d)."""
 
 
-class CircleDecoder(nn.Module):
+class CircleDecoder(NetworkWrapper):
     """A decoder whose output is the same for z and z + n, because it gets the sine and the cosine of 2 pi z / n.
 
     Args:

@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.nets.conv import init_glorot
 from unbraid.spaces.matrix_exponential import matrix_exponential
 
 HIDDEN = 4  # hidden units of the maps from matrices to coordinates, per entry of a matrix
 
 
-class GroupEncoder(nn.Module):
+class GroupEncoder(NetworkWrapper):
     """An encoder that maps examples to matrices, and these matrices to means and log variances of coordinates.
 
     The two maps from the m x m entries of a matrix to coordinates have one hidden layer of 4 m x m ReLU units each.
@@ -47,7 +48,7 @@ class GroupEncoder(nn.Module):
         return self.coordinates(self.matrices(x))
 
 
-class GroupDecoder(nn.Module):
+class GroupDecoder(NetworkWrapper):
     r"""A decoder whose input are the coordinates t of the matrix :math:`\exp(\sum_i t_i A_i)`.
 
     Args:

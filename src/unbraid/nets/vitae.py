@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.distributions import LIKELIHOODS, Gaussian, Likelihood
 from unbraid.errors import UserError
 from unbraid.nets.conv import init_glorot
@@ -29,7 +30,7 @@ MIN_VARIANCE = 1e-5  # added to variances, so no variance is smaller than this
 WARP_INIT_SCALE = 0.1
 
 
-class MeanAndVariance(nn.Module):
+class MeanAndVariance(NetworkWrapper):
     """An encoder that consists of two networks of the same architecture, one for the means and one for the variances.
 
     A softplus makes the variances positive. The encoder maps examples (b, ...) to (b, 2 d): the means, then the log
@@ -227,7 +228,7 @@ def _with_sigmoid(pair: Pair) -> Pair:
     return encoder, nn.Sequential(*decoder.children(), nn.Sigmoid())
 
 
-class VitaeEncoder(nn.Module):
+class VitaeEncoder(NetworkWrapper):
     """The encoder of the appearance and the encoder of the perspective, applied to the same images.
 
     It maps images (b, c, h, w) to (b, 2 d): the means of all latents, then their log variances.
@@ -242,7 +243,7 @@ class VitaeEncoder(nn.Module):
         return torch.cat([part for both in means_and_logvars for part in both], 1)
 
 
-class VitaeDecoder(nn.Module):
+class VitaeDecoder(NetworkWrapper):
     """A decoder that maps the appearance to an image, and warps this image by a transformation.
 
     The perspective determines the transformation.

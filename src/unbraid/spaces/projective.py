@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.spaces.manifold import Space
 from unbraid.spaces.sphere import Sphere, log_sphere_volume
 
 
-class EvenDecoder(nn.Module):
+class EvenDecoder(NetworkWrapper):
     """A decoder whose output is the same for z and -z: the mean of the outputs of an inner decoder for z and for -z.
 
     It maps codes (b, n) to outputs of the same shape as those of the inner decoder.

@@ -133,32 +133,39 @@ class Storage:
         likelihood: str,
         plain: Sequence[str] = (),
     ) -> Storage:
-        """Replace children of `net` by modules that call GPU kernels, where these exist, and return the storage.
+        """Replace networks inside `net` by modules that call GPU kernels, where these exist, and return the storage.
 
-        A child is replaced only if all its parameters have the same constants of Adam and epsilon is positive. With an
-        epsilon of 0, the padding would be divided by 0, because its moments are 0. Children in `plain` are not
-        replaced.
+        See `fuse` for the networks that are replaced. A network is replaced only if all its parameters have the same
+        constants of Adam and epsilon is positive. With an epsilon of 0, the padding would be divided by 0, because its
+        moments are 0. Nothing inside the children in `plain` is replaced.
         """
         from unbraid.training.fused.modules import Fused, fuse
 
         original, constants_of = Layout.from_module(net), adam_constants(method, learning_rate)
-        children = {name: [p for p in original.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
-        uniform = [name for name, inside in children.items() if len({constants_of(p) for p in inside}) == 1]
-        fusible = [name for name in uniform if method.adam(children[name][0], learning_rate).epsilon > 0]
-        fusible = [name for name in fusible if name not in plain]
-        fuse(net, shape, likelihood, fusible)
+
+        def parameters_of(network: str) -> list[str]:
+            return [name for name in original.shapes if name.startswith(f"{network}.")]
+
+        def replaceable(network: str) -> bool:
+            inside = parameters_of(network)
+            uniform = len({constants_of(name) for name in inside}) == 1
+            epsilon_positive = uniform and method.adam(inside[0], learning_rate).epsilon > 0
+            return epsilon_positive and network.partition(".")[0] not in plain
+
+        fuse(net, shape, likelihood, replaceable)
         layout = Layout.from_module(net)
-        spans, positions, adams = layout.spans(), [], {}
+        spans, positions, adams, copied = layout.spans(), [], {}, []
         for name in layout.shapes:
-            owner = net.get_submodule(name.rpartition(".")[0])
-            fused = isinstance(owner, Fused)
-            inside = (
-                owner.plan.packing.positions if isinstance(owner, Fused) else torch.arange(layout.shapes[name].numel())
-            )
+            path = name.rpartition(".")[0]
+            owner = net.get_submodule(path)
+            if isinstance(owner, Fused):
+                inside, first = owner.plan.packing.positions, parameters_of(path)[0]
+                copied.append(name)
+            else:
+                inside, first = torch.arange(layout.shapes[name].numel()), name
             positions.append(spans[name].start + inside)
-            adams[name] = method.adam(children[name.partition(".")[0]][0] if fused else name, learning_rate)
-        copied = tuple(name for name in layout.shapes if name.endswith(".row"))
-        return cls(layout, torch.cat(positions), adams, copied)
+            adams[name] = method.adam(first, learning_rate)
+        return cls(layout, torch.cat(positions), adams, tuple(copied))
 
     def to_storage_order(self, rows: Sequence[Tensor]) -> Tensor:
         """Convert r rows of p elements in checkpoint order to one matrix (r, stored elements) in storage order."""

@@ -1,4 +1,4 @@
-"""Modules that replace the encoder, the decoder or the critic of a network while a stack of runs trains.
+"""Modules that replace encoders, decoders and critics inside a network while a stack of runs trains.
 
 An objective is written for one run and calls these modules for one run. `vmap` over the runs of the stack then replaces
 each call by one computation for the whole stack.
@@ -6,7 +6,8 @@ each call by one computation for the whole stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from unbraid.accel.kernels.last_layer import BERNOULLI, GAUSSIAN
+from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.nets.vae import VAENet
 from unbraid.training.fused.functions import Critic, Decode, Encode, Nll
 from unbraid.training.fused.networks import Plan, plan_decoder, plan_dense, plan_encoder
@@ -93,14 +95,18 @@ class FusedEncoder(Fused):
 
 
 class FusedDecoder(Fused):
-    """Computes images from latents. It can also compute the likelihood of given images without storing the output."""
+    """Computes images from latents."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return decode(self.row, self.copy, z, self.plan)
+
+
+class FusedLikelihoodDecoder(FusedDecoder):
+    """Computes images from latents. It also computes the likelihood of given images without storing the output."""
 
     def __init__(self, plan: Plan, likelihood: str) -> None:
         super().__init__(plan)
         self.kind = LIKELIHOOD_KINDS[likelihood]
-
-    def forward(self, z: Tensor) -> Tensor:
-        return decode(self.row, self.copy, z, self.plan)
 
     def nll(self, x: Tensor, z: Tensor) -> Tensor:
         """Return -log p(x|z), summed over the pixels of each example."""
@@ -114,22 +120,65 @@ class FusedCritic(Fused):
         return apply_critic(self.row, self.copy, z, self.plan)
 
 
-def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, names: Sequence[str]) -> VAENet:
-    """Replace the children of a network that are named in `names` and have kernels, and return the network."""
-    for name, child in [(name, child) for name, child in net.named_children() if name in names]:
-        fused = _build_fused(name, child, shape, likelihood)
-        if fused is not None:
-            setattr(net, name, fused)
+def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, replaceable: Callable[[str], bool]) -> VAENet:
+    """Replace networks for which kernels exist, and return the network `net` that contains them.
+
+    The children of `net` are replaced, and the networks inside an encoder or a decoder that is a `NetworkWrapper`. A
+    network is not replaced if one of its parameters has a second place in `net`.
+
+    Args:
+        net: The network of a run, which is changed in place.
+        shape: Shape of one example.
+        likelihood: Name of the likelihood.
+        replaceable: Function that takes the name of a network inside `net` and returns whether it may be replaced.
+    """
+    places = Counter(parameter for _, parameter in net.named_parameters(remove_duplicate=False))
+    for child_name, child in list(net.named_children()):
+        for name, network in list(networks_inside(child_name, child)):
+            if not replaceable(name) or any(places[parameter] > 1 for parameter in network.parameters()):
+                continue
+            fused = _build_fused(name, network, shape, likelihood)
+            if fused is not None:
+                parent, _, last = name.rpartition(".")
+                setattr(net.get_submodule(parent), last, fused)
     return net
 
 
-def _build_fused(name: str, child: nn.Module, shape: tuple[int, ...], likelihood: str) -> Fused | None:
-    """Return the fused version of a child, or None if no kernels exist for it."""
-    if name == "encoder":
-        plan = plan_encoder(child, shape)
+def networks_inside(name: str, child: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the networks of a child of a `VAENet`, with their names in the `VAENet`.
+
+    These are the networks inside an encoder or a decoder that is a `NetworkWrapper`. Any other child is one network.
+    """
+    if name in ("encoder", "decoder") and isinstance(child, NetworkWrapper):
+        yield from _networks_of_wrapper(name, child)
+    else:
+        yield name, child
+
+
+def _networks_of_wrapper(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the networks inside a wrapper or inside a list in a wrapper, with their names."""
+    for child_name, child in module.named_children():
+        full_name = f"{name}.{child_name}"
+        if isinstance(child, NetworkWrapper | nn.ModuleList):
+            yield from _networks_of_wrapper(full_name, child)
+        else:
+            yield full_name, child
+
+
+def _build_fused(name: str, network: nn.Module, shape: tuple[int, ...], likelihood: str) -> Fused | None:
+    """Return the fused version of a network, or None if no kernels exist for it.
+
+    The network is an encoder, a decoder, or inside of one, as its name says. Any other network is a critic. Only the
+    decoder itself is asked for likelihoods.
+    """
+    child, _, inner = name.partition(".")
+    if child == "encoder":
+        plan = plan_encoder(network, shape)
         return None if plan is None else FusedEncoder(plan)
-    if name == "decoder":
-        plan = plan_decoder(child, shape)
-        return None if plan is None or likelihood not in LIKELIHOOD_KINDS else FusedDecoder(plan, likelihood)
-    plan = plan_dense(child)
+    if child == "decoder":
+        plan = plan_decoder(network, shape)
+        if plan is None or (not inner and likelihood not in LIKELIHOOD_KINDS):
+            return None
+        return FusedDecoder(plan) if inner else FusedLikelihoodDecoder(plan, likelihood)
+    plan = plan_dense(network)
     return None if plan is None else FusedCritic(plan)
