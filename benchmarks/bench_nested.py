@@ -38,7 +38,7 @@ MODES = ("nested", "before")
 
 
 @contextlib.contextmanager
-def nested_kernels(used: bool, method: type[Method]) -> Iterator[None]:
+def nested_kernels(used: bool, method: type[Method], precision: str) -> Iterator[None]:
     """Build stacks with or without kernels for networks inside a `NetworkWrapper` and for networks in float32."""
 
     def whole(name: str, child: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -48,7 +48,7 @@ def nested_kernels(used: bool, method: type[Method]) -> Iterator[None]:
     try:
         if not used:
             modules.networks_inside = whole
-            method.networks_without_kernels = method.float32_networks
+            method.networks_without_kernels = ("encoder", "decoder") if precision == "fp32" else method.float32_networks
         yield
     finally:
         modules.networks_inside, method.networks_without_kernels = original, plain
@@ -77,7 +77,7 @@ def measure(method: str, mode: str, data: FactorData, options: argparse.Namespac
         )
         for seed in range(options.runs)
     ]  # fmt: skip
-    with nested_kernels(mode == "nested", METHODS[method]):
+    with nested_kernels(mode == "nested", METHODS[method], options.precision):
         stack = Stack(specs, data, NETS[options.net])
     took = seconds_per_step(stack, options.seconds)
     row = {

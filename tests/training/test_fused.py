@@ -171,8 +171,8 @@ CASES = [
     ("vae", kim, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0. The decoder of Tripod is computed in float32 (see
-# the tests below). The networks of DEFT, DeVAE, the Groupified and the Commutative VAE and VITAE are nested in others (see
-# test_fused_nested). SAE, PCA, ICA and ICE-BeeM have no kernels.
+# the tests below). The networks of DEFT, DeVAE, the Groupified and the Commutative VAE and VITAE are nested in others
+# (see test_fused_nested). SAE, PCA, ICA and ICE-BeeM have no kernels.
 TESTED_ELSEWHERE = {
     "sae", "pca", "ica", "tripod", "devae", "deft", "commutative_vae", "groupified_vae", "pcl", "cl_ica", "ice_beem",
     "pmp", "u_vitae", "c_vitae",

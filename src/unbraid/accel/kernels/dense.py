@@ -128,8 +128,10 @@ def dense_input_gradient(
     y = torch.empty(x.shape, device=x.device, dtype=dtype)
     parts = block_count(batch, tuned["BM"])
     part = torch.empty(runs, parts, inputs, device=x.device) if summed else y
-    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "MASKED": slope != 1, "SUMMED": summed}
-    sizes["IP"] = product_precision(weight.dtype)
+    sizes = {
+        "B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "MASKED": slope != 1, "SUMMED": summed,
+        "IP": product_precision(weight.dtype),
+    }  # fmt: skip
     _dense_input_gradient[parts * block_count(inputs, tuned["BN"]), runs](
         g.contiguous(), weight, x.contiguous(), y, part, weight.stride(0), float(slope), **sizes, **tuned
     )

@@ -68,8 +68,8 @@ def dense_adam(
     half = state[3].dtype == torch.bfloat16
     tuned = fit_tiles(launch_settings("dense adam", K, N, state[3].dtype, runs), TM=K, TN=N, BK=batch)
     grid = (block_count(K, tuned["TM"]) * block_count(N, tuned["TN"]), runs)
-    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half}
-    sizes["IP"] = product_precision(state[3].dtype)
+    precision = product_precision(state[3].dtype)
+    sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half, "IP": precision}
     _dense_adam[grid](
         x.contiguous(), g.contiguous(), *state, rate, alive, step, state[0].stride(0), bias, *scalars(constants),
         **sizes, **tuned,
