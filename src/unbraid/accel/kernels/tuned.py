@@ -244,8 +244,9 @@ FLOAT32: dict[tuple[str, int, int], dict[int, Launch]] = {
 EXACT: dict[str, Launch] = {
     "conv4x4": {"BM": 64, "BO": 32, "BK": 64, "ST": 2, "num_warps": 4},
     "conv4x4 gradient": {"BM": 64, "BO": 32, "BK": 64, "ST": 2, "num_warps": 4},
-    "conv_transpose4x4": {"BM": 64, "BN": 32, "ST": 1, "RS": 1, "num_warps": 8},
-    "conv_transpose4x4 gradient": {"BM": 64, "BN": 32, "ST": 1, "RS": 1, "num_warps": 8},
+    "conv4x4 weight gradient": {"TM": 64, "TN": 64, "BK": 32, "SPLIT": 16, "ST": 3, "num_warps": 4},
+    "conv_transpose4x4": {"BM": 64, "BN": 64, "ST": 1, "RS": 1, "num_warps": 8},
+    "conv_transpose4x4 gradient": {"BM": 64, "BN": 64, "ST": 1, "RS": 1, "num_warps": 8},
     "image conv_transpose4x4": {"BM": 32, "ST": 1, "RS": 1, "num_warps": 4},
     "conv2x2": {"BM": 64, "num_warps": 8},
     "conv2x2 input gradient": {"BM": 16, "num_warps": 8},
