@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 from unbraid.accel.adam import Adam
 from unbraid.accel.wrapper import NetworkWrapper
@@ -47,7 +49,9 @@ from support.fused_stacks import (
     random_images,
     tiny_net,
 )
-from unbraid.training.fused.modules import FusedDecoder, FusedLikelihoodDecoder
+from support.guarded import DEVICE
+from unbraid.training.fused.modules import Fused, FusedDecoder, FusedLikelihoodDecoder
+from unbraid.training.fused.streams import postponed_joins
 
 pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
@@ -92,6 +96,20 @@ def test_fused_and_plain_gradients_are_equal(name: str) -> None:
     plain, fused = plain_and_fused(locatello, case.methods, random_images(1), batch=2)
     assert fused.storage.copied == case.copied
     assert_same_gradients(plain, fused)
+
+
+@pytest.mark.parametrize(("name", "uses"), [("deft", 1), ("groupified_vae", 2), ("c_vitae", 1)])
+def test_uses_of_equal_networks_are_counted_separately(name: str, uses: int) -> None:
+    """The join after a backward pass is postponed only if a network is used once. Some networks have equal layers."""
+    fused = make_stack(tiny_net, True, CASES[name].methods)
+    tensors, structure = tree_flatten(fused._tensors(torch.tensor(2, device=DEVICE)))
+    with postponed_joins(fused.data.device) as postponed:
+        fused._gradients(structure, *tensors)
+    plans = [
+        cast(Fused, fused.modules[0].net.get_submodule(row.removesuffix(".row"))).plan for row in CASES[name].copied
+    ]
+    assert dict(postponed.uses) == dict.fromkeys(plans, uses)
+    assert len(set(plans)) == len(plans)
 
 
 @pytest.mark.parametrize("name", ["deft", "commutative_vae", "u_vitae"])
