@@ -24,6 +24,7 @@ import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ import torch
 from unbraid.data.files.locate import data_folder
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import TARGETS
+from unbraid.runs.folder import contains_runs
 from unbraid.runs.results import load_results, write_results
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
@@ -165,9 +167,9 @@ def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = Fals
 
     Rows of the same run are replaced. Runs that do not belong to the part are left out. While the part is still
     `running`, runs that lack scores are left out, and nothing is added if the study ends with further computations.
-    On a machine without a GPU, `device` says where the runs were trained.
+    On a machine without a GPU, `device` says where the runs were trained. A folder without runs adds nothing.
     """
-    if running and (target := TARGETS.get(part.study)) and target.finish:
+    if not contains_runs(folder) or (running and (target := TARGETS.get(part.study)) and target.finish):
         return 0
     write_results(folder)
     new = load_results(folder)
@@ -192,13 +194,20 @@ def has_scores(table: pd.DataFrame, metrics: Sequence[str]) -> pd.Series:
 def add_rows(path: Path, new: pd.DataFrame) -> int:
     """Replace the rows of the same runs in a table of results, append the others, and return how many are new.
 
-    A lock makes other processes wait that add rows to the same table.
+    A lock makes other processes wait that add rows to the same table. Rows are merged as text, because some versions of
+    pandas change the last digit of a number that is read and written again.
     """
+    added = read_text(StringIO(new.to_csv(index=False)))
     with lock(path.with_suffix(".lock")):
-        old = pd.read_csv(path) if path.exists() else new.iloc[:0]
-        merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
+        old = read_text(path) if path.exists() else added.iloc[:0]
+        merged = pd.concat([old[~old["run"].isin(new["run"])], added], ignore_index=True)
         write_atomic(path, merged.to_csv(index=False).encode())
     return len(set(new["run"]) - set(old["run"]))
+
+
+def read_text(table: Path | StringIO) -> pd.DataFrame:
+    """Read the values of a table in CSV format as text."""
+    return pd.read_csv(table, dtype=str, keep_default_na=False)
 
 
 def state_table(parts: Mapping[str, Part], collected: set[str]) -> str:
@@ -223,6 +232,11 @@ def run_part(part: Part, device: str = "cuda") -> None:
     finally:
         new = collect(part, FOLDER / "runs" / part.name, device=device)
         print(f"{part.name}: {new} new runs in {RESULTS}")
+    if not set(part.run_ids) <= collected_runs():
+        raise UserError(
+            f"All {len(part.run_ids)} runs of {part.name} must be trained and scored, but some are missing. The "
+            "warnings above say why, for example that a dataset must be downloaded. Repeat the command afterwards."
+        )
 
 
 def main() -> None:

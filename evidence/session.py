@@ -5,8 +5,8 @@ some parts one after another. Chains share the GPU through NVIDIA's MPS if it is
 
 Usage:
     python evidence/session.py start --chain PART [PART ...] [--chain PART ...]
-        start one process per chain, beside those that already run; wait until each has trained its first steps; end
-        those that take longer than four minutes; the exit status is 1 if a chain has failed or was ended
+        start one process per chain, beside those that already run; wait until each has trained its first steps or has
+        failed; end those that take longer than four minutes; the exit status is 1 if a chain has failed or was ended
     python evidence/session.py wait SECONDS [--copy FOLDER]
         wait until the time has passed, a chain has failed or all have finished; then print the state of the chains,
         add the finished runs of parts that still run to the table of results, and copy the table to FOLDER, with an
@@ -118,15 +118,14 @@ def share_gpu() -> None:
 
 
 def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_SECONDS) -> bool:
-    """Wait until every chain has trained its first steps. Return False as soon as one fails, or after `seconds`."""
+    """Wait until every chain has trained its first steps or has failed, for at most `seconds`.
+
+    Return whether all of them have trained. A chain that fails does not end the wait for the others.
+    """
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if any(chain.status not in (None, 0) for chain in chains):
-            return False
-        if all(chain.trains for chain in chains):
-            return True
+    while time.monotonic() < end and not all(chain.trains or chain.status is not None for chain in chains):
         time.sleep(POLL_SECONDS)
-    return False
+    return all(chain.trains for chain in chains)
 
 
 def wait(chains: Sequence[Chain], seconds: float) -> bool:
@@ -191,7 +190,7 @@ def start(chains: Sequence[Sequence[str]]) -> int:
     running = wait_for_first_steps(started)
     for chain in started:
         print(chain.describe(), flush=True)
-    silent = [] if running else [chain for chain in started if not chain.trains]
+    silent = [chain for chain in started if not chain.trains and chain.status is None]
     stop(silent)
     for chain in silent:
         print(f"session: {' '.join(chain.parts)} has not begun to train, so it was ended.", flush=True)

@@ -160,6 +160,32 @@ def test_collecting_twice_adds_each_finished_run_once(parts, tmp_path, monkeypat
     assert parts.collect(other, folder, results) == 0
 
 
+def test_a_folder_without_runs_adds_nothing(parts, tmp_path):
+    part = parts.Part("small", "test", "small", {"data": ["toy"]}, ["mig"], seeds=[0], steps=2)
+    assert parts.collect(part, tmp_path / "runs", tmp_path / "results.csv", running=True) == 0
+    assert not (tmp_path / "results.csv").exists()
+
+
+def test_a_part_whose_runs_are_missing_is_an_error(parts, tmp_path, monkeypatch):
+    """For example because its dataset must be downloaded, so the study leaves all runs out."""
+    monkeypatch.setattr(parts, "FOLDER", tmp_path)
+    monkeypatch.setattr(parts, "RESULTS", tmp_path / "results.csv")
+    monkeypatch.setattr(parts.Part, "run", lambda *arguments: None)
+    monkeypatch.setattr(parts.collected_runs, "__defaults__", (tmp_path / "results.csv",))
+    part = parts.Part("small", "test", "small", {"data": ["toy"]}, ["mig"], seeds=[0], steps=2)
+    with pytest.raises(UserError, match=r"All \d+ runs of small must be trained and scored"):
+        parts.run_part(part)
+
+
+def test_adding_rows_keeps_the_digits_of_others(parts, tmp_path):
+    results, value = tmp_path / "results.csv", 0.2322243813571281
+    parts.add_rows(results, pd.DataFrame({"run": ["a"], "score": [value]}))
+    before = results.read_text()
+    for name in "bcdefgh":
+        parts.add_rows(results, pd.DataFrame({"run": [name], "score": [value / 3]}))
+    assert results.read_text().startswith(before)
+
+
 def test_runs_without_all_scores_are_not_collected_while_a_part_runs(parts, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PRECISION", "fp32")
     selection = {"method": ["beta_vae"], "level": ["0"], "data": ["toy"]}

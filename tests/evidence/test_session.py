@@ -65,6 +65,14 @@ def test_a_chain_must_train_its_first_steps_in_time(session: ModuleType) -> None
     session.stop([silent])
 
 
+def test_a_chain_that_fails_does_not_end_the_wait_for_first_steps(session: ModuleType) -> None:
+    chains = [start(session, 0, status=3, code="raise SystemExit(3)"), start(session, 1, seconds=60)]
+    assert not session.wait_for_first_steps(chains, 60)
+    assert chains[0].status == 3
+    assert chains[1].trains
+    session.stop(chains)
+
+
 def test_the_wait_ends_after_its_time(session: ModuleType) -> None:
     chain = start(session, seconds=60)
     assert session.wait([chain], 0.2)
