@@ -10,6 +10,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 MODELS = {
+    "shapes3d_rendered_beta_vae": ("shapes3d_rendered/beta_vae/best", "beta-VAE on rendered shapes"),
     "dsprites_slow_vae": ("dsprites/slow_vae/best", "SlowVAE on dSprites"),
     "dsprites_ada_gvae": ("dsprites/ada_gvae/best", "Ada-GVAE on dSprites"),
 }

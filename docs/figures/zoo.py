@@ -1,4 +1,4 @@
-"""Draw the picture of a model of the zoo for the README and the home of the documentation.
+"""Draw the pictures of models of the zoo for the README and the home of the documentation.
 
 Run in docs/: python -m figures.zoo
 """
@@ -6,22 +6,29 @@ Run in docs/: python -m figures.zoo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
 import unbraid as ub
 
-MODEL = "dsprites/slow_vae/best"
-EXAMPLE = 174_608  # a square
-SPAN = 1.0  # most codes of this model are between -1 and 1
-FILE = Path(__file__).parents[1] / "pictures" / "zoo_dsprites.png"
+FOLDER = Path(__file__).parents[1] / "pictures"
+# The model and the settings of each picture. Example 174,608 of dSprites is a square, and most codes of this SlowVAE
+# are between -1 and 1. Example 200,000 of the rendered shapes is a cylinder. Six latents of this beta-VAE have
+# information.
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "zoo_dsprites": ("dsprites/slow_vae/best", {"example": 174_608, "span": 1.0}),
+    "zoo_shapes3d": ("shapes3d_rendered/beta_vae/best", {"example": 200_000, "rows": 6}),
+}
 
 
-def traversal() -> Image.Image:
-    """Draw the effect of each latent of the model."""
-    run = ub.zoo.load(MODEL)
-    return ub.traverse(run, ub.data.load(run.spec.data), example=EXAMPLE, span=SPAN).image
+def traversal(name: str) -> Image.Image:
+    """Draw the effect of each latent of the model of a picture."""
+    model, settings = PICTURES[name]
+    run = ub.zoo.load(model)
+    return ub.traverse(run, ub.data.load(run.spec.data), **settings).image
 
 
 if __name__ == "__main__":
-    traversal().save(FILE, optimize=True)
+    for name in PICTURES:
+        traversal(name).save(FOLDER / f"{name}.png", optimize=True)

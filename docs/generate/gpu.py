@@ -23,6 +23,7 @@ def gpu_pages() -> dict[Path, str]:
         "stacks": stacks_table,
         "concurrent_stacks": concurrent_stacks_table,
         "launches": launches_table,
+        "nested": nested_table,
         "own_network": own_network_table,
         "precision": precision_table,
         "compiled": compiled_table,
@@ -128,6 +129,27 @@ def rate_row(method: str, measured: list[dict[str, Any] | None]) -> list[str]:
     """Return the speeds of a method by stack size, and its memory in the largest stack that was measured."""
     rates = [f"{row['model_steps_per_second']:,.0f}" if row else "" for row in measured]
     return [f"`{method}`", *rates, f"{[row for row in measured if row][-1]['mebibytes_a_run']:.0f} MiB"]
+
+
+def nested_table() -> str:
+    """Return the speeds of networks inside others and of networks in float32, without and with kernels."""
+    bench = result("bench_nested")
+    stacks = {(row["method"], row["mode"]): row for row in bench["stacks"]}
+    rows = []
+    for name, mode in stacks:
+        if mode == "nested":
+            row, (rate, before) = (
+                stacks[name, mode],
+                (stacks[name, m]["model_steps_per_second"] for m in (mode, "before")),
+            )
+            sizes = [row["precision"], str(row["runs"])]
+            rows.append([f"`{name}`", *sizes, f"{before:,.0f}", f"{rate:,.0f}", f"{rate / before:.1f}"])
+    return "\n\n".join([
+        "The next table has the speeds of small stacks on dsprites in model-steps per second, on one "
+        f"{bench['machine']['devices'][0]}, without and with kernels for networks inside others and for networks in "
+        "float32 (`benchmarks/bench_nested.py`). Steps are not compiled.",
+        table(["method", "precision", "runs", "without", "with", "ratio"], rows),
+    ])  # fmt: skip
 
 
 def own_network_table() -> str:

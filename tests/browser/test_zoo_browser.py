@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,36 @@ def test_the_models_of_the_package_decode_in_the_browser(name: str, page: Any) -
     check_decoder(run, page, least=20)
 
 
-def test_a_latent_of_the_model_on_the_home_page_is_dragged(page: Any) -> None:
-    """The report inside the home page of the documentation: dragging latent 2 moves the shape to the left."""
+def live_model(page: Any, name: str) -> Any:
+    """Open the home page of the documentation, and return the frame of a live model when it has drawn an image."""
     page.goto((built_site() / "index.html").as_uri())
-    page.locator("iframe.live-model").scroll_into_view_if_needed()
-    frame = page.frame(url="**/live/dsprites_slow_vae.html")
+    page.locator(f"iframe.live-model[src$='{name}.html']").scroll_into_view_if_needed()
+    frame = page.frame(url=f"**/live/{name}.html")
     wait_until(frame, "unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    return frame
+
+
+def drag_latent(page: Any, frame: Any, latent: int) -> None:
+    """Drag the slider of a latent from left to right."""
+    slider = frame.locator(".card[data-panel] .slider", has_text=re.compile(rf"latent {latent}\b"))
+    drag(page, slider.locator("input").bounding_box(), 0.05, 0.95)
+
+
+def test_a_latent_of_the_first_model_on_the_home_page_is_dragged(page: Any) -> None:
+    """Dragging latent 8 changes the wall, whose pixels are in the middle of the upper half, and not the floor."""
+    frame = live_model(page, "shapes3d_rendered_beta_vae")
+    before = decoded_pixels(frame)
+    drag_latent(page, frame, 8)
+    changes = (decoded_pixels(frame) - before).abs().amax(2)
+    assert changes[24:30, 28:36].mean() > 0.3, "the wall has another hue"
+    assert changes[56:62, 28:36].mean() < 0.1, "the floor has the same hue"
+
+
+def test_a_latent_of_the_second_model_on_the_home_page_is_dragged(page: Any) -> None:
+    """Dragging latent 2 moves the shape to the left."""
+    frame = live_model(page, "dsprites_slow_vae")
     before = bright_columns(frame)
-    box = frame.locator(".card[data-panel] .slider", has_text="latent 2").locator("input").bounding_box()
-    drag(page, box, 0.05, 0.95)
+    drag_latent(page, frame, 2)
     after = bright_columns(frame)
     assert before.max() > 0.5, "a shape is drawn"
     assert after.max() > 0.5
@@ -84,10 +106,15 @@ def drag(page: Any, box: dict[str, float], start: float, end: float) -> None:
 
 def bright_columns(frame: Any) -> torch.Tensor:
     """Return the brightest value of each column of the decoded image, between 0 and 1."""
+    return decoded_pixels(frame)[..., 0].amax(0)
+
+
+def decoded_pixels(frame: Any) -> torch.Tensor:
+    """Return the decoded image, (64, 64, 4), between 0 and 1."""
     wait_until(frame, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
     script = """(() => { const canvas = document.querySelector(".card canvas.image");
         return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data]; })()"""
-    return torch.tensor(frame.evaluate(script)).view(64, 64, 4)[..., 0].amax(0) / 255
+    return torch.tensor(frame.evaluate(script)).view(64, 64, 4) / 255
 
 
 def centre(columns: torch.Tensor) -> float:
