@@ -134,14 +134,11 @@ def rate_row(method: str, measured: list[dict[str, Any] | None]) -> list[str]:
 def nested_table() -> str:
     """Return the speeds of networks inside others and of networks in float32, without and with kernels."""
     bench = result("bench_nested")
-    stacks = {(row["method"], row["mode"]): row for row in bench["stacks"]}
+    rates = {(row["method"], row["mode"]): row["model_steps_per_second"] for row in bench["stacks"]}
     rows = []
-    for name, mode in stacks:
-        if mode == "nested":
-            row, (rate, before) = (
-                stacks[name, mode],
-                (stacks[name, m]["model_steps_per_second"] for m in (mode, "before")),
-            )
+    for row in bench["stacks"]:
+        if row["mode"] == "nested":
+            name, rate, before = row["method"], row["model_steps_per_second"], rates[row["method"], "before"]
             sizes = [row["precision"], str(row["runs"])]
             rows.append([f"`{name}`", *sizes, f"{before:,.0f}", f"{rate:,.0f}", f"{rate / before:.1f}"])
     return "\n\n".join([
