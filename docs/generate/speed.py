@@ -64,9 +64,11 @@ def other_rows() -> list[list[str]]:
 
 
 def machine() -> str:
-    """Return the machine of the CPU rows."""
-    about = result("bench_train")["machine"]
+    """Return the machine of the CPU rows, and that of the metrics if it is another one."""
+    about, metrics = (result(name)["machine"] for name in ("bench_train", "bench_metrics"))
     where = f"{about['processor']}, {about['cores']} cores"
+    if metrics["processor"] != about["processor"]:
+        where += f", and those of the metrics on an {metrics['processor']}"
     return f"CPU times were measured on an {where}. Training times are per run and step. pythae computes in fp32."
 
 

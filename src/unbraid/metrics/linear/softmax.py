@@ -13,28 +13,29 @@ from typing import Any, cast
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
-from numpy.polynomial import Chebyshev, Polynomial
 
+from unbraid.metrics.linear.vectors import (
+    ALIGNMENT,
+    LANES,
+    add,
+    divide,
+    exp2,
+    fill,
+    load,
+    maximum,
+    multiply,
+    multiply_add,
+    store,
+    subtract,
+)
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-ROWS = 128  # rows per block. The scores of 40 classes take 40 kB, so a block stays in the second-level cache.
-# Number of logarithms per block. The argument of each is the product of the softmax denominators of 16 rows. The
-# product overflows only above 1e19 classes.
-LANES = 8
+ROWS = 64  # rows per block. The scores of 40 classes take 20 kB, so a block stays in the first-level cache.
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
-ROUNDER = 1.5 * 2.0**52  # adding this number to a float rounds it to an integer, which is then in the lowest bits
-FAST = {"contract", "nnan", "nsz"}  # without "reassoc", which would optimise away the rounding by ROUNDER
-
-
-def _exp2_coefficients(degree: int) -> tuple[float, ...]:
-    """Return the coefficients, highest first, of a polynomial that interpolates 2^u on [-1/2, 1/2]."""
-    fitted = Chebyshev.interpolate(np.exp2, degree, domain=[-0.5, 0.5])
-    return tuple(float(a) for a in fitted.convert(kind=Polynomial).coef[::-1])
-
-
-EXP2_COEFFICIENTS = _exp2_coefficients(9)  # relative error 2e-14
+NEVER = -1e300  # score of the classes that pad the weights; their probability is 0
+ONE, MANTISSA = 1023 << 52, (1 << 52) - 1  # the bits of 1.0, and the mask of the bits of the fraction of a float
 
 
 def _reinterpret_bits(source: Any, target: Any) -> Callable[[Any], Any]:
@@ -64,7 +65,17 @@ def as_blocks(codes: Array) -> Array:
     count, columns = -(-n // ROWS), _round_up(d + 1, 4)
     table = np.zeros((count * ROWS, columns))
     table[:n, :d], table[:n, d] = codes, 1.0
-    return np.ascontiguousarray(table.reshape(count, ROWS, columns).transpose(0, 2, 1))
+    blocks = _aligned_zeros(table.size).reshape(count, columns, ROWS)
+    blocks[:] = table.reshape(count, ROWS, columns).transpose(0, 2, 1)
+    return blocks
+
+
+@kernel()
+def _aligned_zeros(size: int) -> Array:
+    """Return a vector of zeros that begins at the beginning of a cache line."""
+    zeros = np.zeros(size + ALIGNMENT)
+    start = -(zeros.ctypes.data // zeros.itemsize) % ALIGNMENT
+    return zeros[start : start + size]
 
 
 @kernel()
@@ -73,93 +84,138 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-@kernel(fastmath=FAST)
-def _linear_scores(weights: Array, x: Array, scores: Array) -> None:
-    """Write weights (k, p) times x (p, ROWS) to `scores`. k must be even, and p a multiple of four.
+@kernel()
+def _padded_weights(w: Array, zero: bool) -> Array:
+    """Return the weights (k, p) for base-2 logarithms, with rows for the class of score 0 and for padding.
 
-    Two classes and four columns are processed at a time, so that the weights stay in registers. For matrices of this
-    shape, this takes about half of the time of a matrix product of BLAS.
+    The number of rows is a multiple of four.
     """
-    scores[:] = 0.0
-    for c in range(0, len(weights), 2):
-        s0, s1 = scores[c], scores[c + 1]
-        for f in range(0, len(x), 4):
-            x0, x1, x2, x3 = x[f], x[f + 1], x[f + 2], x[f + 3]
-            a0, a1, a2, a3 = weights[c, f], weights[c, f + 1], weights[c, f + 2], weights[c, f + 3]
-            b0, b1, b2, b3 = weights[c + 1, f], weights[c + 1, f + 1], weights[c + 1, f + 2], weights[c + 1, f + 3]
-            for i in range(ROWS):
-                s0[i] += a0 * x0[i] + a1 * x1[i] + a2 * x2[i] + a3 * x3[i]
-                s1[i] += b0 * x0[i] + b1 * x1[i] + b2 * x2[i] + b3 * x3[i]
-
-
-@kernel(fastmath=FAST | {"reassoc"})
-def _add_products(scores: Array, x: Array, sums: Array) -> None:
-    """Add scores (k, ROWS) times the transpose of x (p, ROWS) to `sums`. k must be even, and p a multiple of four."""
-    for c in range(0, len(scores), 2):
-        s0, s1 = scores[c], scores[c + 1]
-        for f in range(0, len(x), 4):
-            x0, x1, x2, x3 = x[f], x[f + 1], x[f + 2], x[f + 3]
-            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
-            for i in range(ROWS):
-                u, v = s0[i], s1[i]
-                a0, a1, a2, a3 = a0 + u * x0[i], a1 + u * x1[i], a2 + u * x2[i], a3 + u * x3[i]
-                b0, b1, b2, b3 = b0 + v * x0[i], b1 + v * x1[i], b2 + v * x2[i], b3 + v * x3[i]
-            for q, value in enumerate((a0, a1, a2, a3)):
-                sums[c, f + q] += value
-            for q, value in enumerate((b0, b1, b2, b3)):
-                sums[c + 1, f + q] += value
-
-
-@kernel(fastmath=FAST)
-def _exponentiate_scores(scores: Array, top: Array, norm: Array) -> None:
-    """Replace `scores` (k, ROWS) by 2^(scores - top), and write their sums over the k classes to `norm`."""
-    norm[:] = 0.0
-    for c in range(scores.shape[0]):
-        for i in range(ROWS):
-            v = max(scores[c, i] - top[i], -1000.0)
-            rounded = v + ROUNDER
-            u = v - (rounded - ROUNDER)
-            power = EXP2_COEFFICIENTS[0]
-            for a in EXP2_COEFFICIENTS[1:]:
-                power = power * u + a
-            e = _bits_to_float(_float_to_bits(power) + (_float_to_bits(rounded) << 52))
-            scores[c, i] = e
-            norm[i] += e
-
-
-@kernel(fastmath=FAST)
-def _row_maxima(scores: Array, top: Array) -> None:
-    """Write the largest of the k scores of each row to `top`.
-
-    Four classes are processed at a time, because this reduces loads and stores.
-    """
-    k = scores.shape[0]
-    top[:] = scores[0]
-    for c in range(1, k - 3, 4):
-        for i in range(ROWS):
-            pair, other = max(scores[c, i], scores[c + 1, i]), max(scores[c + 2, i], scores[c + 3, i])
-            top[i] = max(top[i], max(pair, other))
-    for c in range(k - (k - 1) % 4, k):
-        for i in range(ROWS):
-            top[i] = max(top[i], scores[c, i])
-
-
-@kernel(fastmath={"contract", "reassoc"})
-def _sum_log_norms(top: Array, norm: Array) -> float:
-    """Return the sum over rows of top + log2(norm), with one logarithm per ROWS / LANES rows."""
-    total, products = 0.0, np.ones(LANES)
-    for i in range(ROWS):
-        total += top[i]
-    for i in range(0, ROWS, LANES):
-        for lane in range(LANES):
-            products[lane] *= norm[i + lane]
-    for lane in range(LANES):
-        total += math.log2(products[lane])
-    return total
+    (k, p), classes = w.shape, len(w) + zero
+    padded = _aligned_zeros(_round_up(classes, 4) * p).reshape(-1, p)
+    padded[:k] = w * LOG2E
+    padded[classes:, p - 1] = NEVER
+    return padded
 
 
 @kernel()
-def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array, penalty: float, zero: bool) -> float:
+def _store_four(scores: Array, at: int, a: Any, b: Any, c: Any, d: Any, top: Any) -> Any:
+    """Write vectors of the scores of four successive classes, and return the maximum of these vectors and of `top`.
+
+    The scores of the first class are written to index `at` of the flattened array.
+    """
+    store(scores, at, a)
+    store(scores, at + ROWS, b)
+    store(scores, at + 2 * ROWS, c)
+    store(scores, at + 3 * ROWS, d)
+    return maximum(top, maximum(maximum(a, b), maximum(c, d)))
+
+
+@kernel()
+def _linear_scores(weights: Array, x: Array, i: int, scores: Array) -> Any:
+    """Write the product of the weights (k, p) and two vectors of rows of x, from row i on, to `scores` (k, ROWS).
+
+    The largest score of each of these rows is returned. k must be a multiple of four. Four classes are processed at a
+    time, so that their scores stay in registers.
+    """
+    j, p = i + LANES, weights.shape[1]
+    top = bottom = fill(-np.inf)
+    for c in range(0, len(weights), 4):
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = fill(0.0)
+        for f in range(p):
+            a, b = load(x, f * ROWS + i), load(x, f * ROWS + j)
+            u, v = fill(weights[c, f]), fill(weights[c + 1, f])
+            a0, b0, a1, b1 = (
+                multiply_add(u, a, a0),
+                multiply_add(u, b, b0),
+                multiply_add(v, a, a1),
+                multiply_add(v, b, b1),
+            )
+            u, v = fill(weights[c + 2, f]), fill(weights[c + 3, f])
+            a2, b2, a3, b3 = (
+                multiply_add(u, a, a2),
+                multiply_add(u, b, b2),
+                multiply_add(v, a, a3),
+                multiply_add(v, b, b3),
+            )
+        top = _store_four(scores, c * ROWS + i, a0, a1, a2, a3, top)
+        bottom = _store_four(scores, c * ROWS + j, b0, b1, b2, b3, bottom)
+    return top, bottom
+
+
+@kernel()
+def _exponentiate(scores: Array, i: int, top: Any, norm: Array) -> None:
+    """Replace a vector of `scores` (k, ROWS) by 2^(scores - top), and write the sum over the k classes to `norm`."""
+    total = fill(0.0)
+    for c in range(len(scores)):
+        power = exp2(subtract(load(scores, c * ROWS + i), top))
+        store(scores, c * ROWS + i, power)
+        total = add(total, power)
+    store(norm, i, total)
+
+
+@kernel()
+def _softmax_terms(weights: Array, x: Array, powers: Array, top: Array, norm: Array) -> None:
+    """Write the largest score of each row to `top`, 2^(scores - top) to `powers`, and their sums to `norm`."""
+    for i in range(0, ROWS, 2 * LANES):
+        first, second = _linear_scores(weights, x, i, powers)
+        store(top, i, first)
+        store(top, i + LANES, second)
+        _exponentiate(powers, i, first, norm)
+        _exponentiate(powers, i + LANES, second, norm)
+
+
+@kernel()
+def _divide_rows(x: Array, norm: Array, quotients: Array) -> None:
+    """Write x (p, ROWS), divided by the norm of each row, to `quotients`."""
+    for i in range(0, ROWS, LANES):
+        inverse = divide(fill(1.0), load(norm, i))
+        for f in range(len(x)):
+            store(quotients, f * ROWS + i, multiply(load(x, f * ROWS + i), inverse))
+
+
+@kernel()
+def _add_products(powers: Array, x: Array, sums: Array) -> None:
+    """Add powers (k, ROWS) times the transpose of x (p, ROWS) to `sums` (k, p, LANES).
+
+    k must be even, and p a multiple of four. The sum over the rows is distributed over the LANES entries.
+    """
+    k, p = powers.shape[0], x.shape[0]
+    for c in range(0, k, 2):
+        for f in range(0, p, 4):
+            s, t = (c * p + f) * LANES, (c * p + p + f) * LANES
+            a0, a1, a2, a3 = load(sums, s), load(sums, s + LANES), load(sums, s + 2 * LANES), load(sums, s + 3 * LANES)
+            b0, b1, b2, b3 = load(sums, t), load(sums, t + LANES), load(sums, t + 2 * LANES), load(sums, t + 3 * LANES)
+            for i in range(0, ROWS, LANES):
+                u, v, r = load(powers, c * ROWS + i), load(powers, c * ROWS + ROWS + i), f * ROWS + i
+                x0, x1, x2, x3 = load(x, r), load(x, r + ROWS), load(x, r + 2 * ROWS), load(x, r + 3 * ROWS)
+                a0, a1 = multiply_add(u, x0, a0), multiply_add(u, x1, a1)
+                a2, a3 = multiply_add(u, x2, a2), multiply_add(u, x3, a3)
+                b0, b1 = multiply_add(v, x0, b0), multiply_add(v, x1, b1)
+                b2, b3 = multiply_add(v, x2, b2), multiply_add(v, x3, b3)
+            for q, a, b in ((0, a0, b0), (LANES, a1, b1), (2 * LANES, a2, b2), (3 * LANES, a3, b3)):
+                store(sums, s + q, a)
+                store(sums, t + q, b)
+
+
+@kernel()
+def _multiply_into(products: Array, norm: Array) -> int:
+    """Multiply `products` (8,) by the norms, and return the sum of the exponents by which they were divided again.
+
+    Each entry stays in [1, 2), so the products cannot overflow.
+    """
+    exponents = 0
+    for i in range(0, ROWS, len(products)):
+        for lane in range(len(products)):
+            bits = _float_to_bits(products[lane] * norm[i + lane])
+            exponents += (bits >> 52) - 1023
+            products[lane] = _bits_to_float((bits & MANTISSA) | ONE)
+    return exponents
+
+
+@kernel()
+def loss_gradient(
+    flat: Array, gradient: Array, blocks: Array, rows: int, sums: Array, penalty: float, zero: bool
+) -> float:
     """Return the mean log-loss plus the penalty of the weights in `flat`, and write the gradient to `gradient`.
 
     `flat` and `gradient` are flattened matrices of shape (k, d + 1). The last column holds the intercepts.
@@ -167,37 +223,34 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
     Args:
         flat: Weights of k classes.
         gradient: Output array for the gradient.
-        x: Codes as returned by `as_blocks`.
+        blocks: Codes as returned by `as_blocks`.
         rows: Number of rows without padding.
         sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through these sums.
         penalty: Coefficient of the L2 penalty. The penalty is half the sum of the squared weights, without the
             intercepts.
         zero: Whether there is one more class, whose score is always 0.
     """
-    (k, p), classes = sums.shape, sums.shape[0] + zero
+    (k, p), columns = sums.shape, blocks.shape[1]
     w, g = flat.reshape(k, p), gradient.reshape(k, p)
-    base2 = np.zeros((_round_up(classes, 2), x.shape[1]))  # the last class has the score 0 if `zero`
-    base2[:k, :p] = w * LOG2E
-    scores, expected = np.empty((len(base2), ROWS)), np.zeros(base2.shape)
-    top, norm, weighted = np.empty(ROWS), np.empty(ROWS), np.empty(x.shape[1:])
-    total = 0.0
-    for b in range(x.shape[0]):
-        _linear_scores(base2, x[b], scores)
-        _row_maxima(scores[:classes], top)
-        _exponentiate_scores(scores[:classes], top, norm)
+    weights = _padded_weights(w, zero)
+    powers = _aligned_zeros(len(weights) * ROWS).reshape(-1, ROWS)
+    expected = _aligned_zeros(len(weights) * columns * LANES).reshape(-1, columns, LANES)
+    weighted, top, norm = _aligned_zeros(columns * ROWS).reshape(-1, ROWS), _aligned_zeros(ROWS), _aligned_zeros(ROWS)
+    products, exponents, total = np.ones(8), 0, 0.0
+    for b in range(len(blocks)):
+        x = blocks[b]
+        _softmax_terms(weights, x, powers, top, norm)
+        total += np.sum(top)
         norm[min(ROWS, rows - b * ROWS) :] = 1.0
-        total += _sum_log_norms(top, norm)
-        inverse = 1 / norm
-        for f in range(x.shape[1]):
-            for i in range(ROWS):
-                weighted[f, i] = x[b, f, i] * inverse[i]
-        _add_products(scores, weighted, expected)
-    loss = total * LN2
+        exponents += _multiply_into(products, norm)
+        _divide_rows(x, norm, weighted)
+        _add_products(powers, weighted, expected)
+    loss: float = (total + exponents + np.sum(np.log2(products))) * LN2
     square = 0.0
     for c in range(k):
         for f in range(p):
             loss -= w[c, f] * sums[c, f]
-            g[c, f] = (expected[c, f] - sums[c, f]) / rows
+            g[c, f] = (np.sum(expected[c, f]) - sums[c, f]) / rows
             if f < p - 1:
                 square += w[c, f] ** 2
                 g[c, f] += penalty * w[c, f]
