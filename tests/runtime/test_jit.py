@@ -39,3 +39,28 @@ def test_cached_code_is_compiled_again_if_a_kernel_in_another_file_changes(tmp_p
     assert [result(tmp_path), result(tmp_path)] == ["20 0", "20 1"]
     (tmp_path / "inner_kernel.py").write_text(INNER.format(200))
     assert [result(tmp_path), result(tmp_path)] == ["2010 0", "2010 1"]
+
+
+TYPED = """
+from typing import NamedTuple
+
+from unbraid.runtime.jit import kernel
+
+class {name}(NamedTuple):
+    x: int
+
+@kernel()
+def inner(pair):
+    return pair.x + 1
+
+def outer(x):
+    return inner({name}(x))
+
+outer.stats = inner.stats
+"""
+
+
+def test_cached_code_of_a_type_that_has_been_renamed_is_compiled_again(tmp_path: Path) -> None:
+    for name in ("First", "Second"):
+        (tmp_path / "outer_kernel.py").write_text(TYPED.format(name=name))
+        assert result(tmp_path) == "2 0"

@@ -50,10 +50,12 @@ def kernel(**options: Any) -> Callable[[F], F]:
 def depend_on_folder(compiled: Any, folder: Path) -> None:
     """Let numba use the cached code of a function only while no Python file of the folder changes.
 
-    By itself, numba only looks at the file of the function. It would then call outdated code of other files.
+    By itself, numba only looks at the file of the function. It would then call outdated code of other files. The state
+    of the folder is a part of the version of the cache, because numba compares versions before it reads anything else.
+    Otherwise it would fail if a type to which the cache refers does not exist any more.
     """
     file = compiled._cache._cache_file
-    file._source_stamp = (file._source_stamp, folder_state(folder))
+    file._version = (file._version, folder_state(folder))
 
 
 @functools.cache
