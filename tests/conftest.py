@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,14 @@ tasks.PARALLEL_SECONDS = math.inf  # every core runs tests already; the tests of
 
 hypothesis.settings.register_profile("unbraid", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.load_profile("unbraid")
+
+
+@pytest.fixture(autouse=True)
+def _default_ctrl_c() -> Iterator[None]:
+    """Handle Ctrl-C as in a foreground process, because shells start background jobs with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

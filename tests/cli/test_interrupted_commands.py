@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,6 @@ def run(arguments):
 dispatch.dispatch = run
 sys.exit(dispatch.main([]))
 """
-
-
-@pytest.fixture(autouse=True)
-def _default_ctrl_c() -> Iterator[None]:
-    """Handle Ctrl-C as in a foreground process, because shells start background jobs with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def discard_an_interrupt() -> None:

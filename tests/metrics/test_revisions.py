@@ -10,7 +10,7 @@ from unbraid.metrics import METRICS, TRAITS
 # Rounding, which depends on the processor, may change the last digits of an iterative fit, and so single predictions.
 # A fit of `downstream_lr` stops before it converges, so two of the predictions for 100 rows may change.
 ITERATIVE = ("beta_vae", "sap", "explicitness", "infomec", "unified")
-TOLERANCES = dict.fromkeys(ITERATIVE, 0.005) | {"downstream_lr": 0.02}
+TOLERANCES = dict.fromkeys(ITERATIVE, 0.005) | {"downstream_lr": 0.021}
 
 
 def test_recorded_numbers_cover_the_registry() -> None:

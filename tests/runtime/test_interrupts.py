@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,14 +33,6 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-
-
-@pytest.fixture(autouse=True)
-def _default_ctrl_c() -> Iterator[None]:
-    """Handle Ctrl-C as in a foreground process, because shells start background jobs with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def receive_interrupt() -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,14 +21,6 @@ from unbraid.runs.tensor_files import read_tensors
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training import loop
 from unbraid.training.stack import Stack
-
-
-@pytest.fixture(autouse=True)
-def _default_ctrl_c() -> Iterator[None]:
-    """Handle Ctrl-C as in a foreground process, because shells start background jobs with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
