@@ -107,12 +107,47 @@ def to_channels_last(x: Tensor) -> Tensor:
     return x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
 
 
+def fast_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute a stride-2 convolution in channels-last memory."""
+    return conv(to_channels_last(x), to_channels_last(weight), bias)
+
+
+def conv_gradients(x: Tensor, weight: Tensor, g: Tensor, input_needed: bool) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Return the gradients of the input, the weight and the bias of a convolution from the gradient g of its output.
+
+    The gradient of the input is a transposed convolution. It is None if it is not needed.
+    """
+    g, p = to_channels_last(g), padding(weight.shape[-1])
+    gx = F.conv_transpose2d(g, to_channels_last(weight), None, STRIDE, p) if input_needed else None
+    return gx, weight_gradient(to_channels_last(x), g, weight), pixel_rows(g).sum(0)
+
+
+def fast_conv_transpose(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute a stride-2 transposed convolution. The output has the dtype of the bias."""
+    if weight.shape[1] <= MAX_IMAGE_CHANNELS and weight.shape[-1] == 4:
+        return transpose_to_image(x, weight, bias)
+    return conv_transpose(to_channels_last(x), to_channels_last(weight), bias)
+
+
+def conv_transpose_gradients(
+    x: Tensor, weight: Tensor, g: Tensor, input_needed: bool = True
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Return the gradients of the input, the weight and the bias of a transposed convolution.
+
+    All of them are computed from the gradient g of the output by ordinary convolutions. The gradient of the input is
+    None if it is not needed.
+    """
+    pixels, p = to_channels_last(g.to(x.dtype)), padding(weight.shape[-1])
+    gx = F.conv2d(pixels, to_channels_last(weight), None, STRIDE, p) if input_needed else None
+    return gx, weight_gradient(pixels, to_channels_last(x), weight), pixel_rows(g).sum(0)
+
+
 class FastConv(Function):
-    """A stride-2 convolution whose input gradient is computed as a transposed convolution."""
+    """A stride-2 convolution that is fast on a CPU."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return conv(to_channels_last(x), to_channels_last(weight), bias)
+        return fast_conv(x, weight, bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -125,22 +160,15 @@ class FastConv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        g, p = to_channels_last(g), padding(weight.shape[-1])
-        gx = F.conv_transpose2d(g, to_channels_last(weight), None, STRIDE, p) if ctx.needs_input_grad[0] else None
-        return gx, weight_gradient(to_channels_last(x), g, weight), pixel_rows(g).sum(0)
+        return conv_gradients(x, weight, g, ctx.needs_input_grad[0])
 
 
 class FastConvTranspose(Function):
-    """A stride-2 transposed convolution whose gradients are ordinary convolutions.
-
-    The output has the dtype of the bias.
-    """
+    """A stride-2 transposed convolution that is fast on a CPU. The output has the dtype of the bias."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if weight.shape[1] <= MAX_IMAGE_CHANNELS and weight.shape[-1] == 4:
-            return transpose_to_image(x, weight, bias)
-        return conv_transpose(to_channels_last(x), to_channels_last(weight), bias)
+        return fast_conv_transpose(x, weight, bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -153,9 +181,7 @@ class FastConvTranspose(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        pixels, p = to_channels_last(g.to(x.dtype)), padding(weight.shape[-1])
-        gx = F.conv2d(pixels, to_channels_last(weight), None, STRIDE, p)
-        return gx, weight_gradient(pixels, to_channels_last(x), weight), pixel_rows(g).sum(0)
+        return conv_transpose_gradients(x, weight, g, ctx.needs_input_grad[0])
 
 
 class Flatten(nn.Flatten):
@@ -179,11 +205,14 @@ class Conv(nn.Conv2d):
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
     def forward(self, x: Tensor) -> Tensor:
-        dtype = torch.bfloat16 if self.reduced else self.weight.dtype
-        inputs = (x.to(dtype), self.weight.to(dtype), cast(Tensor, self.bias).to(dtype))
         fast = x.device.type == "cpu" and x.shape[-1] % 2 == x.shape[-2] % 2 == 0 and not self.plain
         convolve: Callable[..., Tensor] = FastConv.apply if fast else conv
-        return convolve(*inputs)
+        return convolve(*self.operands(x, self.weight, cast(Tensor, self.bias)))
+
+    def operands(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the input and the parameters in the precision of the layer."""
+        dtype = torch.bfloat16 if self.reduced else weight.dtype
+        return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
 class ConvTranspose(nn.ConvTranspose2d):
@@ -199,8 +228,11 @@ class ConvTranspose(nn.ConvTranspose2d):
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # output_size is ignored
-        dtype = torch.bfloat16 if self.reduced else self.weight.dtype
-        bias = cast(Tensor, self.bias)
-        bias = bias if self.out_channels <= MAX_IMAGE_CHANNELS else bias.to(dtype)
         transpose: Callable[..., Tensor] = FastConvTranspose.apply if x.device.type == "cpu" else conv_transpose
-        return transpose(x.to(dtype), self.weight.to(dtype), bias)
+        return transpose(*self.operands(x, self.weight, cast(Tensor, self.bias)))
+
+    def operands(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the input and the parameters in the precision of the layer. The output has the dtype of the bias."""
+        dtype = torch.bfloat16 if self.reduced else weight.dtype
+        bias = bias if self.out_channels <= MAX_IMAGE_CHANNELS else bias.to(dtype)
+        return x.to(dtype), weight.to(dtype), bias

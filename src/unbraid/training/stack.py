@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
+from unbraid.accel.sequential import use_fast_sequences
 from unbraid.accel.tracing import CompiledFunction
 from unbraid.data.dataset import FactorData
 from unbraid.methods.added_support import add_support
@@ -194,11 +195,22 @@ class Stack:
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
         self.critics: dict[Hashable, str] = {plan: name for name, plan in plans.items() if not plan.convs}
         self.rows = self.storage.to_storage_order(rows).to(device)
+        if not self.vmapped:
+            self._prepare_networks()
         self.moment1, self.moment2 = torch.zeros_like(self.rows), torch.zeros_like(self.rows)
         self.grad = self.rows.new_zeros(0) if self.vmapped else torch.zeros_like(self.rows)
         half = spec.precision == "bf16" and device.type == "cuda" and self.storage.copied
         self.copy = self.rows.to(torch.bfloat16) if half else self.rows
         self.rates = {name: _expand_per_run(adam.learning_rate, self.rows) for name, adam in self.storage.adams.items()}
+
+    def _prepare_networks(self) -> None:
+        """Let the parameters of each network be views of its row, and use faster sequences of layers."""
+        for module, row in zip(self.modules, self.rows, strict=True):
+            views = self.layout.unflatten(row)
+            for name, parameter in module.net.named_parameters():
+                parameter.data = views[name]
+                parameter.requires_grad_()
+            use_fast_sequences(module.net)
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -212,18 +224,28 @@ class Stack:
         step: Tensor,
         member: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss of one run at one step, and the vector of its terms."""
+        """Return the loss of one run at one step with the given parameters and buffers, and the vector of its terms."""
+        state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
+        module = functools.partial(functional_call, self.modules[member], state)
+        return self._evaluate(lambda *arguments: module(arguments), hypers, seed, step)
+
+    def _evaluate(
+        self,
+        module: Callable[..., tuple[Tensor, dict[str, Tensor]]],
+        hypers: dict[str, Tensor],
+        seed: Tensor,
+        step: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the batch of one run at one step, and return the loss and the vector of the terms of the module."""
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
         drawn = method.draw(self.data, Noise.from_seed(seed, step, DATA), spec.batch)
         x = self.data.batch(drawn.examples, Noise.from_seed(seed, step, EXAMPLES))
         batch = Batch(x, len(self.data), drawn.changed, spec.steps, drawn.labels)
-        state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         streams = (OBJECTIVE, PENALTIES) if spec.penalties.active else (OBJECTIVE,)
         noise = [Noise.from_seed(seed, step, stream) for stream in streams]
         if self.part is not None:
             batch, noise = self.part.take(batch, noise, drawn.groups)
-        arguments = (method, spec.penalties, batch, noise, step.to(torch.float32))
-        loss, logs = functional_call(self.modules[member], state, arguments)
+        loss, logs = module(method, spec.penalties, batch, noise, step.to(torch.float32))
         self.terms = ["loss", *logs]
         return loss, torch.stack([loss, *logs.values()]).detach()
 
@@ -340,10 +362,12 @@ class Stack:
 
     def _gradient(self, i: int, step: Tensor) -> Tensor:
         """Return the terms of member `i`, and write its gradient to its row of `grad`."""
-        leaves = {name: part.requires_grad_() for name, part in self.layout.unflatten(self.rows[i].detach()).items()}
-        buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
-        loss, values = self.objective(leaves, buffers, hypers, self.seeds[i], step, i)
-        inputs = list(leaves.values())
+        module, hypers = self.modules[i], {name: value[i] for name, value in self.hypers.items()}
+        for name, value in self.buffers.items():
+            owner, _, last = name.rpartition(".")
+            setattr(module.net.get_submodule(owner), last, value[i])
+        loss, values = self._evaluate(module, hypers, self.seeds[i], step)
+        inputs = list(module.net.parameters())
         gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad[i])
         return values
