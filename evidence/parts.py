@@ -60,6 +60,7 @@ class Part:
     seeds: Sequence[int] | None = None
     steps: int | None = None
     learning_rate: float | None = None
+    net: str | None = None
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     compare: bool = True
     speeds: Mapping[str, float] = field(default_factory=lambda: {"default": 18_000})
@@ -71,7 +72,8 @@ class Part:
         wanted = {originals.get(name, name) for name in self.only.get("data", ())}
         runs = [run for run in all_runs(self.study) if not wanted or run.spec.data in wanted]
         data = [self.stand_ins.get(name, name) for name in dict.fromkeys(run.spec.data for run in runs)]
-        return select_runs(runs, self.only, self.seeds, self.steps, self.learning_rate, 1.0, data, None)
+        selected = select_runs(runs, self.only, self.seeds, self.steps, self.learning_rate, 1.0, data, None)
+        return [replace(run, spec=replace(run.spec, net=self.net or run.spec.net)) for run in selected]
 
     @functools.cached_property
     def run_ids(self) -> list[str]:

@@ -48,7 +48,7 @@ def test_the_count_is_that_of_the_table() -> None:
 def test_only_runs_with_the_settings_of_the_study_count_as_full_length() -> None:
     """The runs of a compared part have the study's steps and learning rate."""
     for part in evidence_script("parts").read_plan().values():
-        assert part.compare == (part.learning_rate is None and part.steps is None), part.name
+        assert part.compare == (part.learning_rate is None and part.steps is None and part.net is None), part.name
 
 
 def test_results_of_shortened_parts_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers.faust import Meshes
 from unbraid.methods import UVITAE, VAE, Method
-from unbraid.nets.conv import burgess, fumero, kim, locatello
+from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import critic, mlp
 from unbraid.nets.registry import NETS, check_net, resolve_net
 from unbraid.nets.vae import VAENet
@@ -57,6 +57,20 @@ def test_kernel_sizes_match_the_papers() -> None:
     assert [kernels(part) for part in burgess((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
     assert [kernels(part) for part in fumero((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
     assert [kernels(part) for part in kim((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+
+
+def test_dubois_has_the_layers_of_burgess_and_uniform_weights_and_biases() -> None:
+    """Weights are within sqrt(6 / n) and biases within sqrt(1 / n), for n inputs per output, and reach these bounds."""
+    shape = (1, 64, 64)
+    for net, plain in zip(dubois(shape, 10), burgess(shape, 10), strict=True):
+        assert str(net) == str(plain)
+        for layer in net.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+                inputs = layer.weight[0].numel()
+                largest = float(layer.weight.detach().abs().max())
+                assert 0.95 * (6 / inputs) ** 0.5 < largest <= (6 / inputs) ** 0.5
+                assert layer.bias is not None
+                assert 0 < float(layer.bias.detach().abs().max()) <= inputs**-0.5
 
 
 def test_kim_has_no_activation_after_its_dense_layer() -> None:

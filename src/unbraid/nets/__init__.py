@@ -25,7 +25,7 @@ The following example defines a builder and checks its network before training:
 
 from __future__ import annotations
 
-from unbraid.nets.conv import burgess, fumero, kim, locatello
+from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
 from unbraid.nets.registry import NETS, check_net, resolve_net
@@ -42,7 +42,7 @@ from unbraid.nets.vitae import (
 )
 
 __all__ = [
-    "NETS", "Pair", "PairBuilder", "VAENet", "burgess", "check_net", "fumero", "kim", "locatello", "mlp", "pointnet",
-    "resolve_net", "vitae_bodies", "vitae_bodies_half", "vitae_celeba", "vitae_celeba_half", "vitae_conv",
+    "NETS", "Pair", "PairBuilder", "VAENet", "burgess", "check_net", "dubois", "fumero", "kim", "locatello", "mlp",
+    "pointnet", "resolve_net", "vitae_bodies", "vitae_bodies_half", "vitae_celeba", "vitae_celeba_half", "vitae_conv",
     "vitae_conv_half", "vitae_mlp", "vitae_mlp_half",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Convolutional encoders and decoders for square images.
 
-The networks are those of Locatello et al. (2019), Burgess et al. (2018), Fumero et al. (2021) and Kim & Mnih (2018).
+The networks are those of Locatello et al. (2019), Burgess et al. (2018), Dubois et al. (2019), Fumero et al. (2021) and
+Kim & Mnih (2018).
 """
 
 from __future__ import annotations
@@ -71,6 +72,21 @@ def init_glorot(net: nn.Module) -> nn.Module:
     return net
 
 
+def init_kaiming(net: nn.Module) -> nn.Module:
+    r"""Initialise weights from the uniform distribution of He et al. (2015), as in the code of Dubois et al. (2019).
+
+    A weight is drawn from :math:`[-\sqrt{6/n}, \sqrt{6/n}]`, where n is the number of inputs of an output. Biases keep
+    the initial values of PyTorch, which are drawn from :math:`[-\sqrt{1/n}, \sqrt{1/n}]`. As in the authors' code, n is
+    16 times the number of output channels for a transposed convolution with kernel size 4. The network is modified in
+    place and returned.
+    Reference: He et al. (2015), arXiv:1502.01852, section 2.2.
+    """
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+    return net
+
+
 def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Locatello et al. (2019).
 
@@ -118,9 +134,41 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
     Raises:
         UserError: If the shape is not one of those listed above.
     """
+    encoder, decoder = _burgess_layers(shape, latents)
+    return init_glorot(encoder), init_glorot(decoder)
+
+
+def dubois(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """Build the networks of Burgess et al. (2018) with the initial weights of Dubois et al. (2019).
+
+    The layers are those of `burgess`. Only the initial weights and biases differ (see `init_kaiming`). They are larger,
+    and the biases are not zero.
+    Reference: Dubois et al. (2019), https://github.com/YannDubs/disentangling-vae, disvae/utils/initialization.py.
+
+    Args:
+        shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not one of those listed above.
+
+    >>> encoder, _ = dubois((1, 64, 64), latents=10)
+    >>> round(float(encoder[0].weight.detach().abs().max()), 2)  # sqrt(6 / 16), because 16 pixels are summed
+    0.61
+    """
+    encoder, decoder = _burgess_layers(shape, latents)
+    return init_kaiming(encoder), init_kaiming(decoder)
+
+
+def _burgess_layers(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """Build the networks of Burgess et al. (2018) with the default initial weights of PyTorch."""
     n = _count_halvings(shape)
     encoder = _encoder(shape, [32] * n, [4] * n, [256, 256], 2 * latents)
-    return init_glorot(encoder), init_glorot(_decoder(latents, [256, 256], [32] * n + [shape[0]]))
+    return encoder, _decoder(latents, [256, 256], [32] * n + [shape[0]])
 
 
 def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.nets import vitae
-from unbraid.nets.conv import burgess, fumero, kim, locatello
+from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
@@ -20,6 +20,7 @@ from unbraid.runtime.plugins import Registry
 NETS: Registry[PairBuilder] = Registry("nets", {
     "locatello": locatello,
     "burgess": burgess,
+    "dubois": dubois,
     "fumero": fumero,
     "kim": kim,
     "mlp": mlp,
