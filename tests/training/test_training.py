@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import unbraid as ub
 from support.training import Killed, assert_same_run, kill_at, quick_train, weights
-from unbraid.accel.adam import adam_step
+from unbraid.accel.adam import adam_step, fused_adam_step
 from unbraid.data import loading
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
@@ -28,8 +29,9 @@ from unbraid.training.stack import Stack
 from unbraid.training.train import train_specs
 
 
+@pytest.mark.parametrize("step", [adam_step, fused_adam_step])
 @given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
-def test_adam_equals_torch(seed: int, beta1: float, beta2: float) -> None:
+def test_adam_equals_torch(step: Callable[..., None], seed: int, beta1: float, beta2: float) -> None:
     """Three runs with different learning rates are updated like three separate optimisers of PyTorch."""
     g = torch.Generator().manual_seed(seed)
     rows = torch.randn(3, 5, generator=g, dtype=torch.float64)
@@ -39,9 +41,7 @@ def test_adam_equals_torch(seed: int, beta1: float, beta2: float) -> None:
     optimisers = [torch.optim.Adam([p], lr=r, betas=(beta1, beta2)) for p, r in zip(theirs, rates, strict=True)]
     for t in range(1, 6):
         grad = torch.randn(3, 5, generator=g, dtype=torch.float64)
-        adam_step(
-            ours[0], grad.clone(), ours[1], ours[2], torch.tensor(rates).double()[:, None], t, Adam(0.0, beta1, beta2)
-        )
+        step(ours[0], grad.clone(), ours[1], ours[2], torch.tensor(rates).double()[:, None], t, Adam(0.0, beta1, beta2))
         for p, gi, optimiser in zip(theirs, grad, optimisers, strict=True):
             p.grad = gi
             optimiser.step()

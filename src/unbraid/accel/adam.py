@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.optim.adam import adam
 
 Hyper = float | Tensor
 """A number that may differ between runs that train together. Inside an objective it is a 0-d tensor."""
@@ -93,3 +94,26 @@ def adam_step(
         torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
     )
     row.addcdiv_(moment1, divisor, value=-1)  # with a learning rate of 0, the divisor is infinite and nothing changes
+
+
+def fused_adam_step(
+    row: Float[Tensor, "r p"],
+    grad: Float[Tensor, "r p"],
+    moment1: Float[Tensor, "r p"],
+    moment2: Float[Tensor, "r p"],
+    learning_rate: Float[Tensor, "r 1"],
+    t: int,
+    constants: Adam,
+) -> None:
+    """Do the same as `adam_step` with PyTorch's fused kernel, one row after another.
+
+    The kernel reads and writes each array only once. The gradient is not overwritten. Rows with a learning rate of 0
+    are left out, together with their moments.
+    """
+    for i, rate in enumerate(learning_rate.flatten().tolist()):
+        if rate:
+            adam(
+                [row[i]], [grad[i]], [moment1[i]], [moment2[i]], [], [torch.tensor(t - 1.0)],
+                fused=True, amsgrad=False, maximize=False, weight_decay=0.0,
+                lr=rate, beta1=constants.beta1, beta2=constants.beta2, eps=constants.epsilon,
+            )  # fmt: skip

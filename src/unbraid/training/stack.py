@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
+from unbraid.accel.adam import adam_step, clip_gradients, decay_weights, fused_adam_step
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
 from unbraid.accel.sequential import use_fast_sequences
@@ -441,7 +441,7 @@ class Stack:
             values, grad = self.part.average([values, grad])
         self._record_terms(values, grad.sum(1))
         self.device_step.add_(1)
-        self._adam_in_pytorch(grad if self.alive.all() else torch.where(self.alive[:, None], grad, 0.0))
+        self._adam_in_pytorch(grad)
 
     def _record_terms(self, values: Tensor, sums: Tensor) -> None:
         """Add the terms to the sums for the log, and record which runs are still finite.
@@ -486,7 +486,8 @@ class Stack:
             row, gradient, moment1, moment2 = (x[:, part] for x in (self.rows, grad, self.moment1, self.moment2))
             if decay and s.adam.regularised:
                 decay_weights(row, rate, decay)
-            adam_step(row, gradient, moment1, moment2, rate, t, s.adam)
+            step = adam_step if self.vmapped else fused_adam_step
+            step(row, gradient, moment1, moment2, rate, t, s.adam)
 
     def pop_mean_terms(self) -> list[dict[str, float]]:
         """Return the terms of each run, averaged over the steps since the last call, and reset the sums."""
