@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten
 
 from unbraid.accel.adam import Adam
@@ -211,6 +212,65 @@ def test_a_wrapper_of_a_user_inside_one_that_only_calls_is_left_alone() -> None:
         lambda encoder, decoder: (Calling(Indexing(encoder)), Calling(Calling(decoder))), BETAS
     )
     assert fused.storage.copied == ("decoder.networks.0.0.networks.0.0.row",)
+    assert_same_gradients(plain, fused)
+
+
+class Concatenating(NetworkWrapper):
+    """A wrapper of a user that gives its network the image, its complement and the image again as three channels."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(torch.cat([x, 1 - x, x], 1))
+        return found
+
+
+class Enlarging(NetworkWrapper):
+    """A wrapper of a user that gives its network images of twice the side."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(functional.interpolate(x, scale_factor=2))
+        return found
+
+
+class Cropping(NetworkWrapper):
+    """A wrapper of a user that returns the first channel and a corner of the images of its network."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, z: Tensor) -> Tensor:
+        found: Tensor = self.inner(z)
+        return found[:, :1, :32, :32]
+
+
+@pytest.mark.parametrize("encoder", [Concatenating, Enlarging])
+def test_encoders_of_other_images_are_left_alone(encoder: type[NetworkWrapper]) -> None:
+    """Kernels are chosen by the shape of an example, which such a network does not have as its input."""
+    shape = (3, 32, 32) if encoder is Concatenating else (1, 64, 64)
+
+    def build(data: tuple[int, ...], latents: int) -> Pair:
+        return encoder(locatello(shape, latents)[0]), tiny_net(data, latents)[1]
+
+    plain, fused = plain_and_fused(build, BETAS, random_images(1))
+    assert fused.storage.copied == ("decoder.row",)
+    assert_same_gradients(plain, fused)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 64, 64)])
+def test_decoders_of_other_images_are_left_alone(shape: tuple[int, ...]) -> None:
+    def build(data: tuple[int, ...], latents: int) -> Pair:
+        return tiny_net(data, latents)[0], Cropping(locatello(shape, latents)[1])
+
+    plain, fused = plain_and_fused(build, BETAS, random_images(1))
+    assert fused.storage.copied == ("encoder.row",)
     assert_same_gradients(plain, fused)
 
 
