@@ -327,14 +327,14 @@ def test_constants_of_adam_must_be_equal_inside_a_network() -> None:
     assert make_stack(tiny_net, True, [layer]).storage.copied == ("encoder.row",)
 
 
-@pytest.mark.parametrize("exact", ["encoder", "decoder"])
-def test_networks_in_float32_are_left_alone(exact: str) -> None:
-    """Nothing inside such an encoder or decoder is replaced."""
+@pytest.mark.parametrize("plain", ["encoder", "decoder"])
+def test_networks_without_kernels_are_left_alone(plain: str) -> None:
+    """Nothing inside an encoder or decoder in `plain` is replaced."""
     method, shape = UVITAE(), (1, 32, 32)
     net = build_net(RunSpec(method, "noise", latents=3), shape, locatello)
     layout = Layout.from_module(net)
-    storage = Storage.fused(net, method, torch.tensor([1e-3]), shape, "bernoulli", [exact])
-    assert storage.copied == tuple(name for name in VITAE if not name.startswith(exact))
+    storage = Storage.fused(net, method, torch.tensor([1e-3]), shape, "bernoulli", [plain])
+    assert storage.copied == tuple(name for name in VITAE if not name.startswith(plain))
     rows = torch.randn(1, layout.size)
     assert torch.equal(storage.to_checkpoint_order(storage.to_storage_order(list(rows))), rows)
 
