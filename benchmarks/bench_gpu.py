@@ -78,10 +78,13 @@ def quick_start() -> Iterator[None]:
             setattr(nn.init, name, function)
 
 
-def make_stack(method: str, runs: int, data: FactorData, net: str, precision: Precision) -> Stack:
+def make_stack(
+    method: str, runs: int, data: FactorData, net: str, precision: Precision, steps: int = STEPS_OF_THE_STUDY,
+    batch: int = BATCH,
+) -> Stack:  # fmt: skip
     """A stack of runs with different seeds."""
     specs = [
-        RunSpec(METHODS[method](), data.name, seed, STEPS_OF_THE_STUDY, BATCH, 1e-4, LATENTS, net, precision=precision)
+        RunSpec(METHODS[method](), data.name, seed, steps, batch, 1e-4, LATENTS, net, precision=precision)
         for seed in range(runs)
     ]
     return Stack(specs, data, NETS[net])

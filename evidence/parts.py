@@ -159,17 +159,19 @@ def find_part(name: str, parts: Mapping[str, Part]) -> Part:
     return parts[name]
 
 
-def collected_runs(path: Path = RESULTS) -> set[str]:
-    """Return the ids of the runs in the table of results."""
+def collected_runs(path: Path | None = None) -> set[str]:
+    """Return the ids of the runs in a table of results, which is `RESULTS` by default."""
+    path = path or RESULTS
     return set(pd.read_csv(path, usecols=["run"])["run"]) if path.exists() else set()
 
 
-def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = False, device: str = "unknown") -> int:
+def collect(part: Part, folder: Path, path: Path | None = None, running: bool = False, device: str = "unknown") -> int:
     """Add the finished runs in the folder of a study to the table of results, and return how many are new.
 
-    Rows of the same run are replaced. Runs that do not belong to the part are left out. While the part is still
-    `running`, runs that lack scores are left out, and nothing is added if the study ends with further computations.
-    On a machine without a GPU, `device` says where the runs were trained. A folder without runs adds nothing.
+    The table is `RESULTS` by default. Rows of the same run are replaced. Runs that do not belong to the part are left
+    out. While the part is still `running`, runs that lack scores are left out, and nothing is added if the study ends
+    with further computations. On a machine without a GPU, `device` says where the runs were trained. A folder without
+    runs adds nothing.
     """
     if not contains_runs(folder) or (running and (target := TARGETS.get(part.study)) and target.finish):
         return 0
@@ -182,7 +184,7 @@ def collect(part: Part, folder: Path, path: Path = RESULTS, running: bool = Fals
         return 0
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else device
     new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=name)
-    return add_rows(path, new)
+    return add_rows(path or RESULTS, new)
 
 
 def has_scores(table: pd.DataFrame, metrics: Sequence[str]) -> pd.Series:

@@ -120,12 +120,13 @@ def share_gpu() -> None:
 def wait_for_first_steps(chains: Sequence[Chain], seconds: float = FIRST_STEPS_SECONDS) -> bool:
     """Wait until every chain has trained its first steps or has failed, for at most `seconds`.
 
-    Return whether all of them have trained. A chain that fails does not end the wait for the others.
+    Return whether all of them have trained and none has failed. A chain that fails does not end the wait for the
+    others.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end and not all(chain.trains or chain.status is not None for chain in chains):
         time.sleep(POLL_SECONDS)
-    return all(chain.trains for chain in chains)
+    return all(chain.trains and chain.status in (None, 0) for chain in chains)
 
 
 def wait(chains: Sequence[Chain], seconds: float) -> bool:
@@ -176,7 +177,7 @@ def run(names: Sequence[str]) -> int:
 
 
 def start(chains: Sequence[Sequence[str]]) -> int:
-    """Start chains. Return 0 when all of them train, or 1 after ending those that do not."""
+    """Start chains. Return 0 when all of them train, or 1 if one has failed or was ended because it does not train."""
     from parts import find_part, read_plan
 
     plan = read_plan()

@@ -90,7 +90,7 @@ def difference_text(cell: Cell) -> str:
     """Return one sentence on a pair of methods whose order is not the published one, with the reason if it is known."""
     second, first = cell.published.row.partition(",")[0].split(" minus ")
     better = "higher" if cell.published.value and cell.published.value > 0 else "lower"
-    reason = explanation("hsu2024", cell)
+    reason = explanation("hsu2024", cell).rstrip(".")
     return f"{display_name(second)} is published as {better} than {display_name(first)}, but is not here: {reason}."
 
 

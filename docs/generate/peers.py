@@ -38,7 +38,7 @@ def zoo_contents() -> str:
     """Return how many models, methods and datasets the zoo has."""
     names = [model.name.split("/") for model in zoo.list()]
     methods, data = ({part[i] for part in names} for i in (1, 0))
-    return f"{len(names)} models of {len(methods)} methods, trained on {', '.join(sorted(data))}"
+    return f"{len(names)} models of {len(methods)} methods, trained on {' and '.join(sorted(data))}"
 
 
 @dataclass(frozen=True)

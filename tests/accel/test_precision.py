@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 
 from unbraid.accel.kernels import tuned
 from unbraid.accel.launch_candidates import KEYS
+from unbraid.accel.launch_file import user_table
 from unbraid.accel.precision import Precision, matmul_precision, product_precision
 
 
@@ -20,20 +24,32 @@ def test_float32_is_multiplied_as_tf32_only_in_tf32(precision: Precision, expect
         assert product_precision(torch.bfloat16) == "tf32"  # Triton ignores it for other types than float32
 
 
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty cache folder, so that no settings of `unbraid tune` are read."""
+    monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
+    user_table.cache_clear()
+    yield
+    user_table.cache_clear()
+
+
 @pytest.mark.parametrize("runs", [1, 64])
+@pytest.mark.usefixtures("empty_cache")
 def test_launch_settings_depend_on_the_precision(runs: int) -> None:
     for key in KEYS:
         with matmul_precision("fp32"):
-            exact = tuned.launch_settings(*key, torch.float32, runs)
+            float32 = tuned.launch_settings(*key, torch.float32, runs)
         with matmul_precision("tf32"):
             fast = tuned.launch_settings(*key, torch.float32, runs)
-        assert exact == tuned.EXACT.get(key[0], fast)
+        assert float32 == tuned.FLOAT32_PRODUCTS.get(key[0], fast)
 
 
-def test_settings_of_exact_products_cover_every_layer() -> None:
+def test_settings_of_float32_products_cover_every_layer() -> None:
     """Tiles divide the channels, and slices divide strips."""
     for name, c, m in KEYS:
-        settings = tuned.EXACT.get(name, {})
+        settings = tuned.FLOAT32_PRODUCTS.get(name, {})
         assert m % settings.get("BO", m) == 0
-        assert 4 * c % settings.get("BN", 4 * c) == 0 or name.startswith("dense")
-        assert 8 * c % settings.get("BK", 8 * c) == 0 or name.startswith("dense")
+        assert 4 * c % settings.get("BN", 4 * c) == 0
+        assert 8 * c % settings.get("BK", 8 * c) == 0
+        assert 4 * c % settings.get("TM", 4 * c) == 0
+        assert 4 * m % settings.get("TN", 4 * m) == 0

@@ -171,7 +171,6 @@ def test_a_part_whose_runs_are_missing_is_an_error(parts, tmp_path, monkeypatch)
     monkeypatch.setattr(parts, "FOLDER", tmp_path)
     monkeypatch.setattr(parts, "RESULTS", tmp_path / "results.csv")
     monkeypatch.setattr(parts.Part, "run", lambda *arguments: None)
-    monkeypatch.setattr(parts.collected_runs, "__defaults__", (tmp_path / "results.csv",))
     part = parts.Part("small", "test", "small", {"data": ["toy"]}, ["mig"], seeds=[0], steps=2)
     with pytest.raises(UserError, match=r"All \d+ runs of small must be trained and scored"):
         parts.run_part(part)

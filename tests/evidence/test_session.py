@@ -73,6 +73,13 @@ def test_a_chain_that_fails_does_not_end_the_wait_for_first_steps(session: Modul
     session.stop(chains)
 
 
+def test_a_chain_that_fails_after_its_first_steps_is_a_failure(session: ModuleType) -> None:
+    chain = start(session, status=3)
+    session.wait([chain], 60)
+    assert chain.trains
+    assert not session.wait_for_first_steps([chain], 60)
+
+
 def test_the_wait_ends_after_its_time(session: ModuleType) -> None:
     chain = start(session, seconds=60)
     assert session.wait([chain], 0.2)

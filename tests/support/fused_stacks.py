@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from support.guarded import DEVICE
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.accel.precision import matmul_precision
 from unbraid.data.in_memory import ByteImages
 from unbraid.methods import VAE, FactorVAE, Method
 from unbraid.nets.conv import burgess, init_glorot, locatello
@@ -50,7 +51,8 @@ def enlarge_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         names = [name for name, launch in tuned.DEFAULT.items() if {"BO", "BN", "TM"} & set(launch)]
         keys = itertools.product(names, (32, 64), (32, 64))
-        table = {key: {1: with_one_tile(*key, tuned.launch_settings(*key, torch.float32, 2))} for key in keys}
+        with matmul_precision("tf32"):  # the precision of `make_stack`; others do not read the table
+            table = {key: {1: with_one_tile(*key, tuned.launch_settings(*key, torch.float32, 2))} for key in keys}
         rest = {
             name: with_one_tile(name, 32, 32, launch)
             for name, launch in tuned.DEFAULT.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -61,3 +63,17 @@ def test_a_critic_that_is_not_finite_is_not_updated() -> None:
     assert not trained.moment1[1].any()
     assert not torch.equal(trained.rows[0, span], before[0, span])
     assert bool(trained.rows[0].isfinite().all())
+
+
+@dataclass(frozen=True)
+class Float32Critic(FactorVAE):
+    """FactorVAE with a critic that is computed in float32."""
+
+    float32_networks: ClassVar[tuple[str, ...]] = ("critic",)
+
+
+def test_weight_gradients_of_a_float32_critic_are_not_computed_by_the_optimiser() -> None:
+    """The optimiser multiplies in the precision of the copy, which is bf16 on a GPU."""
+    trained = make_stack(one_layer_net, True, [Float32Critic(gamma=5.0)])
+    assert "critic.row" in trained.storage.copied
+    assert not trained.critics

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten
 
 from unbraid.accel.adam import Adam
@@ -214,6 +215,65 @@ def test_a_wrapper_of_a_user_inside_one_that_only_calls_is_left_alone() -> None:
     assert_same_gradients(plain, fused)
 
 
+class Concatenating(NetworkWrapper):
+    """A wrapper of a user that gives its network the image, its complement and the image again as three channels."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(torch.cat([x, 1 - x, x], 1))
+        return found
+
+
+class Enlarging(NetworkWrapper):
+    """A wrapper of a user that gives its network images of twice the side."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(functional.interpolate(x, scale_factor=2))
+        return found
+
+
+class Cropping(NetworkWrapper):
+    """A wrapper of a user that returns the first channel and a corner of the images of its network."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, z: Tensor) -> Tensor:
+        found: Tensor = self.inner(z)
+        return found[:, :1, :32, :32]
+
+
+@pytest.mark.parametrize("encoder", [Concatenating, Enlarging])
+def test_encoders_of_other_images_are_left_alone(encoder: type[NetworkWrapper]) -> None:
+    """Kernels are chosen by the shape of an example, which such a network does not have as its input."""
+    shape = (3, 32, 32) if encoder is Concatenating else (1, 64, 64)
+
+    def build(data: tuple[int, ...], latents: int) -> Pair:
+        return encoder(locatello(shape, latents)[0]), tiny_net(data, latents)[1]
+
+    plain, fused = plain_and_fused(build, BETAS, random_images(1))
+    assert fused.storage.copied == ("decoder.row",)
+    assert_same_gradients(plain, fused)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 64, 64)])
+def test_decoders_of_other_images_are_left_alone(shape: tuple[int, ...]) -> None:
+    def build(data: tuple[int, ...], latents: int) -> Pair:
+        return tiny_net(data, latents)[0], Cropping(locatello(shape, latents)[1])
+
+    plain, fused = plain_and_fused(build, BETAS, random_images(1))
+    assert fused.storage.copied == ("encoder.row",)
+    assert_same_gradients(plain, fused)
+
+
 def test_modules_with_two_places_are_left_alone() -> None:
     """This concerns whole networks, single layers and single parameters."""
 
@@ -267,14 +327,14 @@ def test_constants_of_adam_must_be_equal_inside_a_network() -> None:
     assert make_stack(tiny_net, True, [layer]).storage.copied == ("encoder.row",)
 
 
-@pytest.mark.parametrize("exact", ["encoder", "decoder"])
-def test_networks_in_float32_are_left_alone(exact: str) -> None:
-    """Nothing inside such an encoder or decoder is replaced."""
+@pytest.mark.parametrize("plain", ["encoder", "decoder"])
+def test_networks_without_kernels_are_left_alone(plain: str) -> None:
+    """Nothing inside an encoder or decoder in `plain` is replaced."""
     method, shape = UVITAE(), (1, 32, 32)
     net = build_net(RunSpec(method, "noise", latents=3), shape, locatello)
     layout = Layout.from_module(net)
-    storage = Storage.fused(net, method, torch.tensor([1e-3]), shape, "bernoulli", [exact])
-    assert storage.copied == tuple(name for name in VITAE if not name.startswith(exact))
+    storage = Storage.fused(net, method, torch.tensor([1e-3]), shape, "bernoulli", [plain])
+    assert storage.copied == tuple(name for name in VITAE if not name.startswith(plain))
     rows = torch.randn(1, layout.size)
     assert torch.equal(storage.to_checkpoint_order(storage.to_storage_order(list(rows))), rows)
 

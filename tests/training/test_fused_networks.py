@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
+import torch
 from torch import Tensor, nn
+from torch.func import grad, jvp
 
 from unbraid.accel.adam import Adam
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.errors import UserError
 from unbraid.methods import VAE, Method
-from unbraid.methods.method import Hyper
+from unbraid.methods.ice_beem import make_differentiable_twice
+from unbraid.methods.method import Batch, Hyper, Loss
 from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
-from unbraid.nets.vae import Pair, PairBuilder
+from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.noise import Noise
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
 
@@ -93,6 +99,47 @@ def test_networks_without_kernels_train_unchanged(builder: PairBuilder, side: in
     assert fused.storage.copied == copied
     assert_same_gradients(plain, fused)
     assert_same_steps(plain, fused)
+
+
+@dataclass(frozen=True)
+class Differentiating(VAE):
+    """A VAE with a penalty on a derivative of the means with respect to x, along a vector of ones or as a gradient."""
+
+    directional: bool = False
+
+    def extend(self, net: VAENet, latents: int) -> VAENet:
+        make_differentiable_twice(net.encoder, smooth=False)
+        return net
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        loss, terms = super().objective(net, batch, noise, step)
+
+        def summed_means(x: Tensor) -> Tensor:
+            return net.encode(x).mean.square().sum()
+
+        if self.directional:
+            found = jvp(summed_means, (batch.x,), (torch.ones_like(batch.x),))[1]
+        else:
+            found = grad(summed_means)(batch.x)
+        return loss + found.square().mean(), terms
+
+
+@dataclass(frozen=True)
+class DifferentiatingWithoutKernels(Differentiating):
+    """The same method, whose encoder is computed with ordinary operations."""
+
+    networks_without_kernels: ClassVar[tuple[str, ...]] = ("encoder",)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # from torch.func.jvp
+@pytest.mark.parametrize("directional", [False, True])
+def test_an_objective_with_derivatives_needs_networks_without_kernels(directional: bool) -> None:
+    stack = make_stack(one_layer_net, True, [Differentiating(directional=directional)] * 2)
+    with pytest.raises(UserError, match="networks_without_kernels"):
+        stack.advance()
+    plain, fused = plain_and_fused(one_layer_net, [DifferentiatingWithoutKernels(directional=directional)] * 2)
+    assert fused.storage.copied == ("decoder.row",)
+    assert_same_gradients(plain, fused)
 
 
 def test_a_critic_is_fused_while_other_networks_are_not() -> None:

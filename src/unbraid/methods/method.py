@@ -160,7 +160,7 @@ class Method:
         float32_networks: The names of networks, such as "decoder", that are computed in float32 even if the run uses a
             lower precision, because the objective uses small differences of their outputs.
         networks_without_kernels: The names of networks that are always computed with ordinary PyTorch operations,
-            because the objective differentiates a gradient again.
+            because the objective computes derivatives of their outputs, for example with `torch.func.grad`.
         training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
             examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
     """

@@ -193,7 +193,10 @@ class Stack:
         self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
-        self.critics: dict[Hashable, str] = {plan: name for name, plan in plans.items() if not plan.convs}
+        # The optimiser computes weight gradients of critics in the precision of the copy.
+        self.critics: dict[Hashable, str] = {
+            plan: name for name, plan in plans.items() if not plan.convs and not self._is_float32(name)
+        }
         self.rows = self.storage.to_storage_order(rows).to(device)
         if not self.vmapped:
             self._prepare_networks()
@@ -293,14 +296,14 @@ class Stack:
 
     def _tensors(self, step: Tensor) -> tuple[Any, ...]:
         """Return what a step reads: the parameters, the buffers and the copies for kernels, hypers, seeds and step."""
-        copies, exact = (self.storage.layout.columns(rows) for rows in (self.copy, self.rows))
+        copies, float32 = (self.storage.layout.columns(rows) for rows in (self.copy, self.rows))
         read = {
-            f"{name.removesuffix('.row')}.copy": (exact if self._is_exact(name) else copies)[name]
+            f"{name.removesuffix('.row')}.copy": (float32 if self._is_float32(name) else copies)[name]
             for name in self.storage.copied
         }
         return self.storage.layout.columns(self.rows), {**self.buffers, **read}, self.hypers, self.seeds, step
 
-    def _is_exact(self, name: str) -> bool:
+    def _is_float32(self, name: str) -> bool:
         """Return whether the network of a parameter is computed in float32, from the parameters themselves."""
         return name.partition(".")[0] in self.specs[0].float32_networks
 

@@ -19,6 +19,8 @@ time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton.language as tl
 from torch import Tensor
@@ -267,9 +269,10 @@ def conv4x4(
         return y, y
     tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype, runs)
     if "GB" in tuned:  # h is even, because the sides of images are powers of two
-        return _launch_groups(x, weight, bias, y, act, (h, C, M), plain, tuned)
+        count = batch * (h // tuned["GB"])
+        return _launch(_conv4x4_groups, count, x, weight, bias, y, act, (h, C, M), plain, tuned)
     if "BK" in tuned:
-        return _launch_slices(x, weight, bias, y, act, (h, C, M), plain, tuned)
+        return _launch(_conv4x4_slices, batch * h * h, x, weight, bias, y, act, (h, C, M), plain, tuned)
     parts = divisor(h, tuned["RS"])
     programs = block_count(batch * h, tuned["BM"]) * parts
     even = batch * h % tuned["BM"] == 0
@@ -282,34 +285,17 @@ def conv4x4(
     return y, part
 
 
-def _launch_groups(
-    x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, act: Tensor | None, sizes: tuple[int, int, int],
-    plain: bool, tuned: Launch,
+def _launch(
+    kernel: Any, count: int, x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, act: Tensor | None,
+    sizes: tuple[int, int, int], plain: bool, tuned: Launch,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Launch the kernel that computes groups of pixels. The arguments and the result are those of `conv4x4`."""
+    """Launch a kernel that divides `count` groups or pixels of each run. Other arguments are those of `conv4x4`."""
     runs, batch = x.shape[:2]
     h, C, M = sizes
-    programs = block_count(batch * (h // tuned["GB"]), tuned["BM"])
+    programs = block_count(count, tuned["BM"])
     back = act is not None
     part = torch.empty(runs, programs, M, device=x.device) if back else y
-    _conv4x4_groups[programs, runs](
-        x, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
-        h=h, C=C, M=M, PLAIN=plain, BACK=back, IP=product_precision(x.dtype), **tuned,
-    )  # fmt: skip
-    return y, part
-
-
-def _launch_slices(
-    x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, act: Tensor | None, sizes: tuple[int, int, int],
-    plain: bool, tuned: Launch,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Launch the kernel that divides strips into slices. The arguments and the result are those of `conv4x4`."""
-    runs, batch = x.shape[:2]
-    h, C, M = sizes
-    programs = block_count(batch * h * h, tuned["BM"])
-    back = act is not None
-    part = torch.empty(runs, programs, M, device=x.device) if back else y
-    _conv4x4_slices[programs, runs, M // tuned["BO"]](
+    kernel[programs, runs, M // tuned.get("BO", M)](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=back, IP=product_precision(x.dtype), **tuned,
     )  # fmt: skip

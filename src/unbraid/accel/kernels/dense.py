@@ -187,10 +187,10 @@ def dense_weight_gradient(x: Tensor, g: Tensor, out: Tensor, bias: Tensor, shape
     """
     runs, batch, inputs = x.shape
     K, N = shape
-    tuned = launch_settings("dense weight gradient", K, N, torch.bfloat16 if half else torch.float32, runs)
+    dtype = torch.bfloat16 if half else torch.float32
+    tuned = launch_settings("dense weight gradient", K, N, dtype, runs)
     tuned = fit_tiles(tuned, TM=K, TN=N, BK=batch)
     grid = (block_count(K, tuned["TM"]) * block_count(N, tuned["TN"]), runs)
-    dtype = torch.bfloat16 if half else torch.float32
     sizes = {"B": batch, "K": K, "N": N, "KX": inputs, "NG": g.shape[-1], "HALF": half, "IP": product_precision(dtype)}
     _dense_weight_gradient[grid](x.contiguous(), g.contiguous(), out, bias, out.stride(0), **sizes, **tuned)
 

@@ -84,19 +84,9 @@ def conv4x4_weight_gradient(
     part = out if split == 1 else torch.empty(runs, split, 16 * C * M, device=large.device)
     split_stride = part.stride(1) if split > 1 else 0
     _conv4x4_weight_gradient[(tiles * split, runs)](
-        large,
-        small,
-        part,
-        part.stride(0),
-        split_stride,
-        B=batch,
-        h=h,
-        C=C,
-        M=M,
-        PLAIN=plain,
-        IP=product_precision(large.dtype),
-        **tuned,
-    )
+        large, small, part, part.stride(0), split_stride,
+        B=batch, h=h, C=C, M=M, PLAIN=plain, IP=product_precision(large.dtype), **tuned,
+    )  # fmt: skip
     if split > 1:
         add_parts(part, out, sums)
 

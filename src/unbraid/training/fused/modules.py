@@ -16,11 +16,18 @@ from torch.autograd import Function
 
 from unbraid.accel.kernels.last_layer import BERNOULLI, GAUSSIAN
 from unbraid.accel.wrapper import NetworkWrapper
+from unbraid.errors import UserError
 from unbraid.nets.vae import VAENet
 from unbraid.training.fused.functions import Critic, Decode, Encode, Nll
 from unbraid.training.fused.networks import Plan, plan_decoder, plan_dense, plan_encoder
 
 LIKELIHOOD_KINDS = {"bernoulli": BERNOULLI, "gaussian": GAUSSIAN}
+# Raised if an objective computes a derivative. The derivative for training does not use `OneRun`.
+DERIVATIVE_ERROR = (
+    "An objective that computes derivatives of a network, for example with torch.func.grad, needs this network without "
+    "Triton kernels. Here it has kernels. Name the network in the method, for example: "
+    'networks_without_kernels: ClassVar[tuple[str, ...]] = ("encoder",)'
+)
 
 
 def single_run_function(stacked: type[Function]) -> Callable[..., Tensor]:
@@ -38,6 +45,12 @@ def single_run_function(stacked: type[Function]) -> Callable[..., Tensor]:
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
             pass
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Tensor:
+            raise UserError(DERIVATIVE_ERROR)
+
+        jvp = backward
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:

@@ -6,6 +6,7 @@ A network is recognised only if it consists of exactly the modules that the kern
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import nn
@@ -75,25 +76,26 @@ def _pop_layers_with_relu(modules: list[nn.Module], kind: type[Conv] | type[Conv
 def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """Return the plan of an encoder, or None if no kernels exist for it.
 
-    Kernels exist for stride-2 convolutions with ReLUs, followed by a `Flatten` and dense layers.
+    Kernels exist for stride-2 convolutions with ReLUs, followed by a `Flatten` and dense layers. The images must have
+    the shape of an example, which need not be so for a network inside another one.
     """
     modules = list(net) if type(net) is nn.Sequential else []
     convs = [layer for layer in _pop_layers_with_relu(modules, Conv) if isinstance(layer, Conv)]
     if not modules or not convs or not isinstance(modules.pop(0), nn.Flatten) or not _has_kernels(shape, convs):
         return None
     linear = dense_layers(modules)
-    if linear is None:
+    side = shape[1] >> len(convs)
+    flat = (convs[-1].out_channels, side, side)
+    if linear is None or convs[0].in_channels != shape[0] or linear[0][0].in_features != math.prod(flat):
         return None
-    packing, layers, side = Packing(), [], shape[1]
+    packing, layers = Packing(), []
     kernels = [layer.kernel_size[0] for layer in convs]
     for i, layer in enumerate(convs):
-        side //= 2
         stored = STORED_CHANNELS[shape[0]] if i == 0 else layer.in_channels
         plain = i == len(convs) - 1 or kernels[i + 1] == 2
         weight = packing.add(layer.weight.shape, arrange_4x4(stored) if kernels[i] == 4 else arrange_2x2)
         bias = packing.add(layer.bias.shape, arrange_vector(layer.out_channels))  # type: ignore[union-attr]
-        layers.append(Layer(kernels[i], side, stored, layer.out_channels, plain, weight, bias))
-    flat = (convs[-1].out_channels, side, side)
+        layers.append(Layer(kernels[i], shape[1] >> (i + 1), stored, layer.out_channels, plain, weight, bias))
     dense = pack_dense(packing, linear, before=flat)
     return Plan(
         packing, tuple(layers), tuple(dense), linear[0][0].in_features, linear[-1][0].out_features, _image_shape(shape)
@@ -104,7 +106,7 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """Return the plan of a decoder, or None if no kernels exist for it.
 
     Kernels exist for dense layers with a final ReLU, followed by an `Unflatten` and stride-2 transposed convolutions
-    with ReLUs between them.
+    with ReLUs between them. The images must have the shape of an example, as those of an encoder.
     """
     modules = list(net) if type(net) is nn.Sequential else []
     cut = next((i for i, module in enumerate(modules) if isinstance(module, nn.Unflatten)), 0)
@@ -113,10 +115,11 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     convs = [layer for layer in _pop_layers_with_relu(rest, ConvTranspose) if isinstance(layer, ConvTranspose)]
     if linear is None or linear[-1][1] != 0 or rest or not convs or not _has_kernels(shape, convs[::-1]):
         return None
-    if any(layer.kernel_size[0] != 4 for layer in convs):
+    side = shape[1] >> len(convs)
+    sizes = (linear[-1][0].out_features, convs[-1].out_channels)
+    if sizes != (convs[0].in_channels * side**2, shape[0]) or any(layer.kernel_size[0] != 4 for layer in convs):
         return None
     packing, layers = Packing(), []
-    side = shape[1] >> len(convs)
     dense = pack_dense(packing, linear, after=(convs[0].in_channels, side, side))
     for i, layer in enumerate(convs):
         stored = layer.out_channels if i < len(convs) - 1 else STORED_CHANNELS[shape[0]]
