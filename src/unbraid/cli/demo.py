@@ -18,10 +18,12 @@ from unbraid.data import FactorData, load
 from unbraid.methods import VAE, BetaTCVAE, BetaVAE, Method
 from unbraid.metrics import headline
 from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.protocol import Protocol
 from unbraid.pictures.traversal import traverse
 from unbraid.reporting.page import report
 from unbraid.runs.run import Run
 from unbraid.runtime.tables import table
+from unbraid.scoring.bounds_rows import bounds_rows, run_samples
 from unbraid.scoring.score import score
 from unbraid.training.train import train
 from unbraid.zoo.catalogue import copy, find_model
@@ -72,8 +74,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     runs = train(BASELINE, steps=0, out=folder, add=True, **SETTINGS)
     runs += train(METHODS, steps=options.steps, out=folder, add=True, **SETTINGS)
     rows = score(runs, DEMO_METRICS, codes=["mean"])
-    print("\nScores of the posterior means (higher is better, except for the total correlation):")
-    body = [[row["label"], *(row[headline(name)] for name in DEMO_METRICS)] for row in rows]
+    bounds = bounds_rows(run_samples(runs, Protocol(), True), list(DEMO_METRICS), Protocol(), True)
+    print("\nScores of the posterior means (higher is better, except for the total correlation). The last rows are the")
+    print("scores of a perfect code and of pure noise. A score is good only if it is well above that of noise:")
+    body = [[row["label"], *(row[headline(name)] for name in DEMO_METRICS)] for row in [*rows, *bounds]]
     print(table(["run", *("total corr." if name == "unsupervised" else name for name in DEMO_METRICS)], body))
     best = max(range(1, len(runs)), key=lambda i: rows[i]["mig.discrete_mig"])
     print(f"\nThe two latents of {runs[best].label} that contain most information about each factor,")

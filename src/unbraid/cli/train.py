@@ -31,6 +31,7 @@ from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, Method
 from unbraid.nets.registry import NETS
+from unbraid.runs.collapse import collapse_notes
 from unbraid.runs.labels import shared_sentence
 from unbraid.runs.run_list import COLUMNS, run_rows
 from unbraid.runs.sources import is_own
@@ -155,7 +156,8 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log, retrain=options.retrain,
         devices=devices,
     )  # fmt: skip
-    print("\n".join([table(COLUMNS, run_rows(runs)), shared_sentence([run.spec for run in runs])]).rstrip())
+    sentences = [shared_sentence([run.spec for run in runs]), *collapse_notes(runs)]
+    print("\n".join([table(COLUMNS, run_rows(runs)), *filter(None, sentences)]))
     consent = " --trust" if any(is_own(run.spec) for run in runs) else ""
     next_commands = [f"unbraid score {options.out}{consent}"]
     if any(run.net.decoder is not None for run in runs):

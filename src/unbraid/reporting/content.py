@@ -32,6 +32,7 @@ from unbraid.reporting.runs_table import (
     short_labels,
 )
 from unbraid.reporting.truth import renderer_spec
+from unbraid.runs.collapse import collapse_notes
 from unbraid.runs.results_update import updated_results
 from unbraid.runs.run import Run
 from unbraid.runs.same_model import same_model_notes
@@ -113,7 +114,12 @@ def report_content(
         "left_out": len(trained) - len(listed),
         "curves": curves[:MAX_CURVES],
         "curves_left_out": len(curves[MAX_CURVES:]),
-        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes, *same_model_notes(trained)],
+        "notes": [
+            *(sample_notes(datasets, trained) if columns else []),
+            *notes,
+            *collapse_notes(trained),
+            *same_model_notes(trained),
+        ],
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}

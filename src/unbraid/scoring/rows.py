@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from unbraid.metrics import METRICS, TRAITS, headline
 from unbraid.metrics.protocol import sample_sentences
+from unbraid.runs.collapse import COLLAPSE_ADVICE
 from unbraid.runtime.tables import html_table, wide_table
 
 if TYPE_CHECKING:
     from unbraid.runs.spec import RunSpec
 
-SAMPLED = "unsupervised.gaussian_total_correlation.sampled"
+SAMPLED = {"total corr. sampled (low)": "unsupervised.gaussian_total_correlation.sampled"}
+ACTIVE = "factor_vae.num_active_dims"
 RANKING = {  # the columns of `select`
     "informative latents": "informative",
     "udr": "udr",
@@ -48,7 +50,7 @@ class ScoreRows(list[Row]):
     def sentences(self) -> list[str]:
         """Return sentences that say which settings all runs share, and which rows the metrics used."""
         samples = [(row["train_rows"], row["test_rows"], row["draws"]) for row in self if "draws" in row]
-        return [*self._shared(), *sample_sentences(samples)]
+        return [*self._shared(), *sample_sentences(samples), *self._inactive()]
 
     def _labels(self) -> dict[str, str]:
         """Return the label of each run by its id. If there are no runs, torch is not imported."""
@@ -65,6 +67,15 @@ class ScoreRows(list[Row]):
         from unbraid.runs.labels import shared_sentence
 
         return [text] if (text := shared_sentence(self.specs)) else []
+
+    def _inactive(self) -> list[str]:
+        """Return the sentence about rows in which no latent is active, if there are any."""
+        labels = self._labels()
+        found = [str(labels.get(row.get("run", ""), row["label"])) for row in self if row.get(ACTIVE) == 0]
+        return [
+            f"No latent is active in {len(found)} of {len(self)} rows, so these codes hardly depend on the examples, "
+            f"and factor_vae is 0: {', '.join(found)}. {COLLAPSE_ADVICE}"
+        ] * bool(found)
 
     def text(self, metrics: Iterable[str] = METRICS) -> str:
         """Return the table as plain text, followed by sentences about all rows."""
@@ -87,8 +98,10 @@ def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> 
 
     A column is left out if no row has its score.
     """
-    keys = {metric_title(name): headline(name) for name in metrics}
-    keys |= {"(sampled)": SAMPLED, **GENERALISATION, **RANKING}
+    keys: dict[str, str] = {}
+    for name in metrics:
+        keys |= {metric_title(name): headline(name), **(SAMPLED if name == "unsupervised" else {})}
+    keys |= {**GENERALISATION, **RANKING}
     return {
         title: [row.get(key, "-") for row in rows] for title, key in keys.items() if any(key in row for row in rows)
     }

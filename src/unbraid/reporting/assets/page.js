@@ -219,7 +219,7 @@
   /* The axes of a chart of a given width in pixels, and functions that convert steps and values to positions. */
   function frameOf(lines, width) {
     const xs = lines.flat().map((one) => one[0]), ys = lines.flat().flatMap((one) => [one[1] - one[2], one[1] + one[2]]).sort((a, b) => a - b);
-    const left = 58, right = width - 14, top = 10, bottom = 240;
+    const left = 58, right = width - 28, top = 10, bottom = 240;
     const x1 = Math.max(...xs, 1), y0 = ys[0], y1 = ys[Math.floor(0.98 * (ys.length - 1))], room = 0.05 * (y1 - y0) || 1;
     const x = (value) => left + ((right - left) * value) / x1;
     const y = (value) => bottom - ((bottom - top) * (Math.max(Math.min(value, y1 + room), y0 - room) - y0 + room)) / (y1 - y0 + 2 * room);
@@ -231,14 +231,14 @@
   }
 
   function chart(term, curves, width) {
-    const lines = curves.map((one) => (one.terms[term] ? points(one, term) : []));
+    const lines = curves.map((one) => points(one, term));
     const { x, y, parts } = frameOf(lines, width);
-    const drawing = make("svg:svg", { viewBox: `0 0 ${width} 284`, width, height: 284, class: "curve", role: "img", "aria-label": `${term} over training steps, ${curves.length} curves` }, ...parts);
+    const drawing = make("svg:svg", { viewBox: `0 0 ${width} 284`, width, height: 284, class: "curve", role: "img", "aria-label": `${term} over training steps, ${curves.length} curve${curves.length === 1 ? "" : "s"}` }, ...parts);
     const path = (list, value) => list.map((one, j) => `${j ? "L" : "M"}${x(one[0]).toFixed(1)},${y(value(one)).toFixed(1)}`).join("");
     lines.forEach((line, i) => {
       if (line.length < 2) return;
       const title = () => make("svg:title", {}, name(curves[i]));
-      const { "stroke-dasharray": dash, ...colour } = look(i);
+      const { "stroke-dasharray": dash, ...colour } = look(report.curves.indexOf(curves[i]));
       if (line.some((one) => one[2] > 0)) {
         const outline = `${path(line, (one) => one[1] + one[2])}${path([...line].reverse(), (one) => one[1] - one[2]).replace("M", "L")}Z`;
         drawing.append(make("svg:path", { ...colour, class: colour.class.replace("line", "band"), d: outline }, title()));
@@ -263,7 +263,13 @@
     choice.value = ["loss", "rec"].find((term) => terms.includes(term)) ?? terms[0];
     const place = make("div");
     let width = 0;
-    const draw = () => place.replaceChildren(chart(choice.value, curves, width));
+    /* One chart per dataset, because losses on different datasets cannot be compared. */
+    const datasets = [...new Set(curves.map((one) => one.data))];
+    const draw = () => place.replaceChildren(...datasets.flatMap((data) => {
+      const shown = curves.filter((one) => one.data === data && one.terms[choice.value]);
+      if (!shown.length) return [];
+      return [...(datasets.length > 1 ? [make("h3", {}, data)] : []), chart(choice.value, shown, width)];
+    }));
     const fit = () => {
       const wide = Math.max(240, Math.min(736, place.clientWidth || 736));
       if (wide !== width) { width = wide; draw(); }
