@@ -192,6 +192,23 @@ def test_axes_are_readable_on_a_phone(opened: Any) -> None:
     assert all(right < left for (_, right), (left, _) in itertools.pairwise(boxes)), "labels of steps do not overlap"
 
 
+def test_each_dataset_has_a_chart_of_its_own(page: Any, tmp_path: Path) -> None:
+    """The steps of one dataset do not shorten the axis of another, and the last label is inside of the chart."""
+    for data, steps in (("sprites", 20), ("toy", 2_000)):
+        ub.train("vae", data=data, steps=steps, latents=2, batch=8, net="mlp", out=tmp_path / data, quiet=True)
+    path = report([tmp_path / "sprites", tmp_path / "toy"], tmp_path / "two.html", metrics=["mig"], quiet=True)
+    page.goto(path.as_uri())
+    page.locator("svg.curve").nth(1).wait_for()
+    assert sorted(page.locator("#training h3").all_inner_texts()) == ["sprites", "toy"]
+    charts = page.evaluate("""[...document.querySelectorAll("svg.curve")].map((chart) => [
+        chart.querySelectorAll("path.line").length, chart.querySelector("path.line").getBBox().width,
+        Math.max(...[...chart.querySelectorAll("text")].map((one) => one.getBoundingClientRect().right))
+            - chart.getBoundingClientRect().right])""")
+    assert [lines for lines, _, _ in charts] == [1, 1]
+    assert min(width for _, width, _ in charts) > 400
+    assert max(beyond for _, _, beyond in charts) <= 0
+
+
 def test_a_table_that_scrolls_says_so(opened: Any) -> None:
     hint = opened.locator("#scores .hint")
     assert hint.is_hidden()
