@@ -114,6 +114,24 @@ def test_hooks_are_called() -> None:
     assert seen == [torch.Size([BATCH, 64, 8, 8])]
 
 
+def test_hooks_of_all_modules_are_called() -> None:
+    plain, x = networks("locatello", (1, 32, 32))[0]
+    net, seen = FastSequential(*plain), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(type(module)))
+    try:
+        net(x)
+    finally:
+        handle.remove()
+    assert seen == [*map(type, plain), FastSequential]
+
+
+def test_an_output_without_relu_can_be_changed_in_place() -> None:
+    for plain, x in networks("locatello", (1, 32, 32)):
+        expected = torch.autograd.grad((plain(x) * 2).sum(), list(plain.parameters()))
+        found = torch.autograd.grad(FastSequential(*plain)(x).mul_(2).sum(), list(plain.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def test_a_slice_is_computed() -> None:
     plain, x = networks("locatello", (1, 32, 32))[0]
     assert torch.equal(FastSequential(*plain)[:3](x), plain[:3](x))
@@ -139,6 +157,9 @@ LEFT_ALONE: dict[str, Callable[[], nn.Module]] = {
     "dense layers only": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
     "dense layer on pixels": lambda: nn.Sequential(Conv(1, 8, 4), nn.Linear(8, 4)),
     "partial flattening": lambda: nn.Sequential(Conv(1, 8, 4), nn.Flatten(2), nn.Linear(64, 4)),
+    "convolution of unflattened images": lambda: nn.Sequential(
+        Conv(1, 8, 4), nn.Flatten(), nn.Linear(512, 72), nn.ReLU(), nn.Unflatten(1, (8, 3, 3)), Conv(8, 8, 4)
+    ),
     "shape at the end": lambda: nn.Sequential(Conv(1, 8, 4), nn.Flatten()),
     "no bias": lambda: nn.Sequential(Conv(1, 8, 4), nn.Flatten(), nn.Linear(512, 4, bias=False)),
     "a parametrised layer": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(Conv(1, 8, 4)), nn.ReLU()),
@@ -156,10 +177,26 @@ def test_other_networks_are_left_alone(build: Callable[[], nn.Module]) -> None:
 
 def test_networks_in_lists_and_other_modules_are_replaced() -> None:
     net = nn.ModuleList([nn.ModuleDict({"inner": nn.Sequential(Conv(1, 8, 4), nn.ReLU())})])
+    inner = cast(Any, net[0])["inner"]
+    inner.note = "an attribute of the user's"
     names = [name for name, _ in net.named_parameters()]
     use_fast_sequences(net)
-    assert type(cast(Any, net[0])["inner"]) is FastSequential
+    assert cast(Any, net[0])["inner"] is inner
+    assert type(inner) is FastSequential
+    assert inner.note == "an attribute of the user's"
     assert [name for name, _ in net.named_parameters()] == names
+
+
+def test_runs_with_the_modules_of_one_builder_do_not_share_them() -> None:
+    pair = NETS["locatello"]((1, 32, 32), LATENTS)
+    data = load("sprites")
+    specs = [RunSpec(BetaVAE(), data.name, seed, 10, 8, 1e-3, LATENTS, "own") for seed in (0, 1)]
+    stack = Stack(specs, data, lambda shape, latents: pair)
+    stack.advance()
+    assert not torch.equal(*stack.rows)
+    for module, row in zip(stack.modules, stack.rows, strict=True):
+        assert torch.equal(torch.cat([p.flatten() for p in module.net.parameters()]).sum(), row.sum())
+    assert all(type(module) is nn.Sequential for module in pair)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -63,7 +63,8 @@ def transpose_to_image(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     b, c_in, h, w = x.shape
     taps = weight.permute(2, 3, 1, 0).reshape(-1, c_in)
     planes = (taps @ pixel_rows(x).t()).to(bias.dtype).view(4, 4, -1, b, h, w)
-    image = planes.new_empty(b, weight.shape[1], h, 2, w, 2)
+    image = planes.new_empty(b, weight.shape[1], 2 * h, 2 * w)
+    pixels_by_parity = image.view(b, -1, h, 2, w, 2)
     neighbours = ((0, 1, 3, 1), (1, 2, 0, -1))  # parity of the output, own kernel row, neighbour's kernel row, shift
     for i, own, neighbour, shift in neighbours:
         rows = planes[own]
@@ -71,8 +72,8 @@ def transpose_to_image(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         for j, own_column, neighbour_column, column_shift in neighbours:
             pixels = rows[own_column]
             add_shifted(pixels, rows[neighbour_column], column_shift, -1)
-            torch.add(pixels.transpose(0, 1), bias.view(-1, 1, 1), out=image[:, :, :, i, :, j])
-    return image.view(b, -1, 2 * h, 2 * w)
+            torch.add(pixels.transpose(0, 1), bias.view(-1, 1, 1), out=pixels_by_parity[:, :, :, i, :, j])
+    return image
 
 
 def image_patches(x: Tensor, kernel: int) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.func import functional_call
+from torch.nn.modules.module import _has_any_global_hook
 
 from unbraid.accel.layers import (
     Conv,
@@ -132,6 +133,8 @@ def _fits(before: Sequence[Layer], reshape: nn.Module | None, module: nn.Module)
     flat = type(module) is nn.Linear
     if isinstance(reshape, nn.Flatten):
         return flat and (reshape.start_dim, reshape.end_dim) == (1, -1)
+    if isinstance(module, Conv) and any(isinstance(layer.module, nn.Linear) for layer in before):
+        return False  # because the size of its images is not known here, and may be odd
     if isinstance(reshape, nn.Unflatten):
         return not flat and reshape.dim == 1 and len(cast(Sequence[int], reshape.unflattened_size)) == 3
     return not before or (type(before[-1].module) is nn.Linear) == flat
@@ -144,17 +147,18 @@ class SequentialFunction(Function):
     def forward(ctx: Any, network: FastSequential, x: Tensor, *parameters: Tensor) -> Tensor:
         operands: list[Tensor] = []
         ctx.network, ctx.outputs, y = network, [], x
-        for layer, weight, bias in zip(network.layers, parameters[::2], parameters[1::2], strict=True):
+        for layer, weight, bias in zip(network.fast_layers, parameters[::2], parameters[1::2], strict=True):
             used = layer.operands(y, weight, bias)
             y = layer.output(*used)
             operands += used[:2]
             ctx.outputs.append((y.shape, y.dtype))
-        ctx.save_for_backward(x, y, *parameters, *operands)
+        # Without a ReLU at its end, the network does not need its output, which others may then change in place.
+        ctx.save_for_backward(x, y if network.fast_layers[-1].relu else None, *parameters, *operands)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        layers, (x, y, *saved) = ctx.network.layers, ctx.saved_tensors
+        layers, (x, y, *saved) = ctx.network.fast_layers, ctx.saved_tensors
         parameters, operands = saved[: 2 * len(layers)], saved[2 * len(layers) :]
         if torch.is_grad_enabled():  # because the gradients will be differentiated
             return None, *ctx.network.differentiable_gradients(x, parameters, g, ctx.needs_input_grad[1:])
@@ -177,23 +181,28 @@ class FastSequential(nn.Sequential):
 
     On other devices, inside transforms of `torch.func`, for images of odd size, and if a module has hooks, it computes
     its modules one after another, as an `nn.Sequential` does. The modules must not be replaced by others.
+
+    Attributes:
+        fast_layers: The layers of the sequence, or an empty list if the autograd function cannot compute it.
     """
+
+    fast_layers: list[Layer]
 
     def __init__(self, *modules: Any) -> None:
         super().__init__(*modules)
-        self.layers = layers_of(self)
+        self.fast_layers = layers_of(self)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self._is_fast(x):
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
-        parameters = [getattr(layer.module, name) for layer in self.layers for name in ("weight", "bias")]
+        parameters = [getattr(layer.module, name) for layer in self.fast_layers for name in ("weight", "bias")]
         return cast(Tensor, SequentialFunction.apply(self, x, *parameters))  # type: ignore[no-untyped-call]
 
     def _is_fast(self, x: Tensor) -> bool:
         """Return whether the autograd function can compute the output for x."""
-        if not self.layers or x.device.type != "cpu" or torch._C._are_functorch_transforms_active():
+        if not self.fast_layers or x.device.type != "cpu" or torch._C._are_functorch_transforms_active():
             return False
-        first, halvings = self.layers[0], sum(isinstance(layer.module, Conv) for layer in self.layers)
+        first, halvings = self.fast_layers[0], sum(isinstance(layer.module, Conv) for layer in self.fast_layers)
         even = not halvings or all(side % 2**halvings == 0 for side in x.shape[2:])
         flat = isinstance(first.module, nn.Linear) or isinstance(first.reshape, nn.Unflatten)
         return even and x.dim() == (2 if flat else 4) and not any(map(_has_hooks, self))
@@ -212,16 +221,16 @@ class FastSequential(nn.Sequential):
 
 def _has_hooks(module: nn.Module) -> bool:
     """Return whether other functions are to be called before or after a module or its gradient."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
+    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return bool(_has_any_global_hook()) or any(own)
 
 
 def use_fast_sequences(net: nn.Module) -> None:
-    """Replace each `nn.Sequential` inside a network by a `FastSequential` if that has a faster way to compute it."""
-    for name, child in net.named_children():
-        fast = FastSequential(*child) if type(child) is nn.Sequential and not _has_hooks(child) else None
-        if fast is not None and fast.layers:
-            setattr(net, name, fast)
-        else:
-            use_fast_sequences(child)
+    """Turn each `nn.Sequential` inside a network into a `FastSequential` if that has a faster way to compute it.
+
+    The objects stay the same, with their attributes and the names of their modules.
+    """
+    for module in list(net.modules()):
+        if type(module) is nn.Sequential and not _has_hooks(module) and (layers := layers_of(module)):
+            module.__class__ = FastSequential
+            cast(FastSequential, module).fast_layers = layers

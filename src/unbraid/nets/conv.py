@@ -7,6 +7,7 @@ Kim & Mnih (2018).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import cast
 
 from torch import nn
@@ -134,8 +135,7 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
     Raises:
         UserError: If the shape is not one of those listed above.
     """
-    encoder, decoder = _burgess_layers(shape, latents)
-    return init_glorot(encoder), init_glorot(decoder)
+    return _burgess_networks(shape, latents, init_glorot)
 
 
 def dubois(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
@@ -160,15 +160,16 @@ def dubois(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     >>> round(float(encoder[0].weight.detach().abs().max()), 2)  # sqrt(6 / 16), because 16 pixels are summed
     0.61
     """
-    encoder, decoder = _burgess_layers(shape, latents)
-    return init_kaiming(encoder), init_kaiming(decoder)
+    return _burgess_networks(shape, latents, init_kaiming)
 
 
-def _burgess_layers(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build the networks of Burgess et al. (2018) with the default initial weights of PyTorch."""
+def _burgess_networks(
+    shape: tuple[int, ...], latents: int, initialise: Callable[[nn.Module], nn.Module]
+) -> tuple[nn.Module, nn.Module]:
+    """Build the networks of Burgess et al. (2018). The encoder is initialised before the decoder is built."""
     n = _count_halvings(shape)
-    encoder = _encoder(shape, [32] * n, [4] * n, [256, 256], 2 * latents)
-    return encoder, _decoder(latents, [256, 256], [32] * n + [shape[0]])
+    encoder = initialise(_encoder(shape, [32] * n, [4] * n, [256, 256], 2 * latents))
+    return encoder, initialise(_decoder(latents, [256, 256], [32] * n + [shape[0]]))
 
 
 def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:

@@ -8,6 +8,7 @@ number of parameters of one run. *Terms* are the values that an objective logs, 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -190,7 +191,9 @@ class Stack:
         self.looped = looped
         if looped and spec.precision == "bf16":
             reduce_precision(nets[0], device, spec.float32_networks)
-        self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
+        # Copies, because a builder may return modules that belong to other runs, too.
+        own = nets[:1] if self.vmapped else [copy.deepcopy(net) for net in nets]
+        self.modules = [ObjectiveModule(net, support).to(device) for net in own]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
         # The optimiser computes weight gradients of critics in the precision of the copy.
