@@ -12,8 +12,9 @@ from oracles import information as oracle
 from support.known_codes import CODE_SIZES, GRID, Array, factor_grid, noise, random_factors
 
 EXACT_TOLERANCES = {"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12}
-# InfoE is computed by a solver that stops at a gradient of 1e-4. Where it stops depends on the order of additions.
-SOLVER_TOLERANCES = {"rows": 1e-3, "codes": 1e-3, "factors": 1e-3, "affine": 1e-3}
+# InfoE is computed by a solver that stops at a gradient of 1e-4. Where it stops depends on the order of additions,
+# most of all if classes are separable, because the loss then has no minimum.
+SOLVER_TOLERANCES = {"rows": 4e-3, "codes": 4e-3, "factors": 4e-3, "affine": 4e-3}
 TABLE = "disentanglement_lib at 86a644d, 10,000 examples"
 SQUARE = factor_grid(2, 2)  # two factors with two values each
 ROTATED_SQUARE = np.c_[SQUARE.sum(axis=1), SQUARE[:, 0] - SQUARE[:, 1]]  # rotated by 45 degrees

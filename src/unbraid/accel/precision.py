@@ -1,4 +1,7 @@
-"""The precision of matrix products (float32, TensorFloat-32 or bfloat16), and which precisions a device supports."""
+"""The precision of matrix products (float32, TensorFloat-32 or bfloat16), and which precisions a device supports.
+
+Checks of gradients compute in float64 instead (`Float64Operations`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from unbraid.errors import UserError
 
@@ -51,6 +57,29 @@ def matmul_precision(precision: str) -> Iterator[None]:
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Float64Operations(TorchFunctionMode):
+    """A context in which PyTorch's functions convert float32 arguments to float64, and return float64.
+
+    Networks and methods need not know of it. Functions that write to one of their arguments, and `torch.autograd.grad`,
+    are called as usual, because a converted argument would be a copy.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        written = name.endswith("_") or "out" in kwargs  # true for `__get__` and `__set__` of attributes, too
+        if written or func is torch.autograd.grad:
+            return func(*args, **kwargs)
+        func = Tensor.double if func is Tensor.float else func
+        return func(*tree_map(_as_float64, args), **tree_map(_as_float64, kwargs))
+
+
+def _as_float64(value: Any) -> Any:
+    """Return float64 for the data type float32, and a tensor of float32 as float64. Other values do not change."""
+    if isinstance(value, Tensor):
+        return value.double() if value.dtype == torch.float32 else value
+    return torch.float64 if value is torch.float32 else value
 
 
 def product_precision(dtype: torch.dtype) -> str:

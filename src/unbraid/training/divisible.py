@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unbraid.accel.precision import matmul_precision
+from unbraid.accel.precision import Float64Operations
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
@@ -24,9 +24,10 @@ from unbraid.runs.spec import RunSpec, registry_name
 from unbraid.training.parts import BatchPart
 from unbraid.training.stack import DATA, Stack
 
-# Maximum differences by rounding, relative to the tensor itself and to the largest tensor of its kind. For the
-# convolutional presets, rounding is below 3e-6 of either.
-RELATIVE, OF_LARGEST = 1e-4, 1e-5
+# Maximum differences by rounding, relative to the tensor itself and to the largest tensor of its kind. In float32,
+# differences could be much larger, because rounding may change the sign of the input of a ReLU, and then a gradient
+# changes by up to 1e-2 of its size.
+RELATIVE, OF_LARGEST = 1e-5, 1e-6
 # The initial weights are multiplied by these factors. With initial weights, the codes of all examples may be so similar
 # that statistics of a batch hardly depend on its examples.
 FACTORS = (1.0, 2.0)
@@ -38,7 +39,7 @@ BUFFER = "the buffer"
 def check_divisible(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder, count: int) -> None:
     """Raise an error unless each run has the same gradients if its batch is divided into `count` parts.
 
-    They are compared in float32 at the first, the middle and the last step, because a term may have no weight in a part
+    They are compared in float64 at the first, the middle and the last step, because a term may have no weight in a part
     of the training. Runs that differ in the seed or the learning rate are compared once.
 
     Args:
@@ -78,18 +79,27 @@ def check_batch_size(spec: RunSpec, data: FactorData, count: int) -> None:
 
 
 def step_results(spec: RunSpec, data: FactorData, builder: PairBuilder, part: BatchPart | None = None) -> Results:
-    """Compute the terms and gradients of some steps, for the whole batch or for one part."""
+    """Compute the terms and gradients of some steps in float64, for the whole batch or for one part."""
     stack = Stack([dataclasses.replace(spec, precision="fp32")], data, builder, vmapped=False, fused=False, part=part)
-    initial, results = stack.rows.clone(), Results()
+    module, results = stack.modules[0].double(), Results()
+    stack.grad = stack.grad.double()
+    stack.buffers = {name: _in_float64(value) for name, value in stack.buffers.items()}
+    initial = [parameter.detach().clone() for parameter in module.parameters()]
     steps = sorted({0, spec.steps // 2, max(spec.steps - 1, 0)})
-    with matmul_precision("fp32"):
-        for factor, step in itertools.product(FACTORS, steps):
-            stack.rows.copy_(factor * initial)
+    for factor, step in itertools.product(FACTORS, steps):
+        for parameter, value in zip(module.parameters(), initial, strict=True):
+            parameter.data = factor * value
+        with Float64Operations():
             terms, grad = stack._gradients_one_by_one(torch.full_like(stack.device_step, step))
-            results.append((f"at step {step}, the term", dict(zip(stack.terms, terms[0], strict=True))))
-            results.append((f"at step {step}, the gradient of", stack.layout.unflatten(grad[0].clone())))
-            results.append((BUFFER, {name: value[0].double() for name, value in stack.buffers.items()}))
+        results.append((f"at step {step}, the term", dict(zip(stack.terms, terms[0], strict=True))))
+        results.append((f"at step {step}, the gradient of", stack.layout.unflatten(grad[0].clone())))
+        results.append((BUFFER, {name: value[0].double() for name, value in stack.buffers.items()}))
     return results
+
+
+def _in_float64(buffer: Tensor) -> Tensor:
+    """Return a buffer as float64 if it has floating-point numbers."""
+    return buffer.double() if buffer.is_floating_point() else buffer
 
 
 def first_difference(whole: Results, parts: Sequence[Results]) -> str:
