@@ -303,3 +303,38 @@ print(fitted, torch.get_num_threads())
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
     assert done.stdout.split() == ["1", "1"]
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 8), (5, 300), (9, 777)])
+def test_residuals_and_root_histograms_of_all_sizes(k: int, n: int) -> None:
+    """Sizes need not be multiples of the number of lanes. Packed residuals and histograms are exact sums."""
+    from unbraid.metrics.trees.residuals import add_to_histogram, pack_residuals, softmax_residuals
+    from unbraid.runtime.vectors import LANES, aligned, round_up
+
+    rng = np.random.default_rng(k)
+    m, width, block, shift = round_up(n, LANES), round_up(k, LANES), 8 * LANES, np.int64(48)
+    raw, y = aligned(k * m, 0.0).reshape(k, m), rng.integers(0, k, n)
+    raw[:, :n] = rng.normal(size=(k, n)) * 30
+    residual, sizes, totals = np.zeros_like(raw), np.zeros((k, LANES)), np.zeros(k)
+    for a in range(0, n, block):
+        softmax_residuals(raw, y, a, min(n, a + block), residual, sizes)
+        totals += sizes.sum(1)
+    powers = np.exp(raw - raw.max(axis=0))
+    expected = -powers / powers.sum(axis=0)
+    expected[y, np.arange(n)] += 1
+    np.testing.assert_allclose(residual, expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(totals, np.abs(expected).sum(axis=1), rtol=1e-12)
+
+    packed, by_row = aligned(k * m, 0).reshape(k, m), aligned(n * width, 0).reshape(n, width)
+    scale = 2.0 ** rng.integers(20, 40, k)
+    for a in range(0, n, block):
+        pack_residuals(residual, a, min(n, a + block), scale, shift, packed, by_row)
+    fixed = np.rint(residual * scale[:, None]).astype(np.int64)
+    np.testing.assert_array_equal(packed, fixed + (1 << 48))
+    np.testing.assert_array_equal(by_row[:, :k], packed[:, :n].T)
+
+    index, root = rng.integers(0, 4, (n, 2)).astype(np.uint32), aligned(4 * width, 0).reshape(4, width)
+    add_to_histogram(1, index, by_row, 0, n, root)
+    sums = np.zeros((4, k), np.int64)
+    np.add.at(sums, index[:, 1], packed[:, :n].T)
+    np.testing.assert_array_equal(root[:, :k], sums)

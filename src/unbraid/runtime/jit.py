@@ -21,7 +21,7 @@ def kernel(**options: Any) -> Callable[[F], F]:
 
     The compiled function releases the GIL and is cached on disk. It is compiled again if any Python file in its folder
     has changed, because it may contain code and constants of other kernels there. A kernel must not call kernels of
-    other folders.
+    other folders, except the operations of `unbraid.runtime.vectors`, on which every kernel depends.
 
     Args:
         **options: Further options of `numba.njit`.
@@ -41,21 +41,21 @@ def kernel(**options: Any) -> Callable[[F], F]:
         except RuntimeError:  # no cache folder is writable, so every process has to compile
             return cast(F, njit(bare, nogil=True, **options))
         if cache:
-            depend_on_folder(compiled, Path(bare.__code__.co_filename).parent)
+            depend_on_files(compiled, Path(bare.__code__.co_filename).parent)
         return cast(F, compiled)
 
     return decorate
 
 
-def depend_on_folder(compiled: Any, folder: Path) -> None:
-    """Let numba use the cached code of a function only while no Python file of the folder changes.
+def depend_on_files(compiled: Any, folder: Path) -> None:
+    """Let numba use the cached code of a function only while no Python file of the folder, or of this one, changes.
 
     By itself, numba only looks at the file of the function. It would then call outdated code of other files. The state
-    of the folder is a part of the version of the cache, because numba compares versions before it reads anything else.
+    of the files is a part of the version of the cache, because numba compares versions before it reads anything else.
     Otherwise it would fail if a type to which the cache refers does not exist any more.
     """
     file = compiled._cache._cache_file
-    file._version = (file._version, folder_state(folder))
+    file._version = (file._version, folder_state(folder), folder_state(Path(__file__).parent))
 
 
 @functools.cache

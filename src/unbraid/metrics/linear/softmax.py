@@ -14,10 +14,11 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from unbraid.metrics.linear.vectors import (
-    ALIGNMENT,
+from unbraid.runtime.jit import kernel
+from unbraid.runtime.vectors import (
     LANES,
     add,
+    aligned,
     divide,
     exp2,
     fill,
@@ -25,10 +26,10 @@ from unbraid.metrics.linear.vectors import (
     maximum,
     multiply,
     multiply_add,
+    round_up,
     store,
     subtract,
 )
-from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -62,26 +63,12 @@ def as_blocks(codes: Array) -> Array:
     They are padded with rows of zeros, and with columns of zeros, so that the number of columns is a multiple of four.
     """
     n, d = codes.shape
-    count, columns = -(-n // ROWS), _round_up(d + 1, 4)
+    count, columns = -(-n // ROWS), round_up(d + 1, 4)
     table = np.zeros((count * ROWS, columns))
     table[:n, :d], table[:n, d] = codes, 1.0
-    blocks = _aligned_zeros(table.size).reshape(count, columns, ROWS)
+    blocks = aligned(table.size, 0.0).reshape(count, columns, ROWS)
     blocks[:] = table.reshape(count, ROWS, columns).transpose(0, 2, 1)
     return blocks
-
-
-@kernel()
-def _aligned_zeros(size: int) -> Array:
-    """Return a vector of zeros that begins at the beginning of a cache line."""
-    zeros = np.zeros(size + ALIGNMENT)
-    start = -(zeros.ctypes.data // zeros.itemsize) % ALIGNMENT
-    return zeros[start : start + size]
-
-
-@kernel()
-def _round_up(n: int, multiple: int) -> int:
-    """Return the smallest multiple of `multiple` that is not below n."""
-    return -(-n // multiple) * multiple
 
 
 @kernel()
@@ -91,7 +78,7 @@ def _padded_weights(w: Array, zero: bool) -> Array:
     The number of rows is a multiple of four.
     """
     (k, p), classes = w.shape, len(w) + zero
-    padded = _aligned_zeros(_round_up(classes, 4) * p).reshape(-1, p)
+    padded = aligned(round_up(classes, 4) * p, 0.0).reshape(-1, p)
     padded[:k] = w * LOG2E
     padded[classes:, p - 1] = NEVER
     return padded
@@ -233,9 +220,9 @@ def loss_gradient(
     (k, p), columns = sums.shape, blocks.shape[1]
     w, g = flat.reshape(k, p), gradient.reshape(k, p)
     weights = _padded_weights(w, zero)
-    powers = _aligned_zeros(len(weights) * ROWS).reshape(-1, ROWS)
-    expected = _aligned_zeros(len(weights) * columns * LANES).reshape(-1, columns, LANES)
-    weighted, top, norm = _aligned_zeros(columns * ROWS).reshape(-1, ROWS), _aligned_zeros(ROWS), _aligned_zeros(ROWS)
+    powers = aligned(len(weights) * ROWS, 0.0).reshape(-1, ROWS)
+    expected = aligned(len(weights) * columns * LANES, 0.0).reshape(-1, columns, LANES)
+    weighted, top, norm = aligned(columns * ROWS, 0.0).reshape(-1, ROWS), aligned(ROWS, 0.0), aligned(ROWS, 0.0)
     products, exponents, total = np.ones(8), 0, 0.0
     for b in range(len(blocks)):
         x = blocks[b]

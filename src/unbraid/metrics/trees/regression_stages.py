@@ -9,7 +9,6 @@ import numpy as np
 from unbraid.metrics.trees.bins import Columns, Trees
 from unbraid.metrics.trees.cuts import Number
 from unbraid.metrics.trees.growth import INNER, Workspace, fill_histogram, grow_tree
-from unbraid.metrics.trees.stages import absolute_sum
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -47,7 +46,7 @@ def fit_regression_stages(columns: Columns, y: Array, raw: Array, rate: Number, 
     shift = 62 - int(np.ceil(np.log2(n + 1)))
     for stage in range(len(trees.value)):
         residual = y - raw
-        scale = 2.0 ** min(np.floor(shift - 2 - np.log2(absolute_sum(residual) + 1e-300)), 300.0)
+        scale = 2.0 ** min(np.floor(shift - 2 - np.log2(np.abs(residual).sum() + 1e-300)), 300.0)
         pack_column(residual, scale, shift, packed)
         fill_histogram(space.hist[0], everything, packed, residual, columns.bin_index)
         own_seed = seed + np.uint64(stage) * np.uint64(0xD1342543DE82EF95)

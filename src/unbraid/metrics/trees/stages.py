@@ -10,21 +10,27 @@ from numba import prange
 from unbraid.metrics.trees.bins import Columns, Trees
 from unbraid.metrics.trees.cuts import Number
 from unbraid.metrics.trees.growth import INNER, Workspace, grow_tree
+from unbraid.metrics.trees.residuals import (
+    add_to_histogram,
+    pack_residuals,
+    softmax_residuals,
+)
 from unbraid.runtime.jit import kernel
+from unbraid.runtime.vectors import LANES, aligned, round_up
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 256  # number of rows per block; their scores of all classes fit into the cache
-LOG2E, LN2_HIGH, LN2_LOW = float(1 / np.log(2)), 0.693147180369123816490, 1.90821492927058770002e-10
-TAYLOR = tuple(float(1 / q) for q in np.cumprod(np.append(1.0, np.arange(1.0, 13)))[::-1])  # 1/12!, ..., 1/1!, 1/0!
 
 
 class State(NamedTuple):
     """Scores of the training rows and their residuals, with one row per class.
 
+    The number m of columns is the number n of training rows, padded to a multiple of LANES.
+
     Attributes:
-        raw: Scores, of shape (k, n).
-        residual: Residuals, of shape (k, n).
-        packed: Counts and fixed-point residuals packed into int64, of shape (k, n).
+        raw: Scores, of shape (k, m).
+        residual: Residuals, of shape (k, m).
+        packed: Counts and fixed-point residuals packed into int64, of shape (k, m).
         scale: For each class, the number by which residuals are multiplied to become fixed-point numbers.
         shift: Number of bits that hold the fixed-point residual.
     """
@@ -36,86 +42,6 @@ class State(NamedTuple):
     shift: Number
 
 
-@kernel(fastmath={"reassoc", "nsz"})
-def absolute_sum(residual: Array) -> Number:
-    """Return the sum of absolute values. Additions may be reordered, because only the exponent of the sum is used."""
-    total = 0.0
-    for r in residual:
-        total += abs(r)
-    return total
-
-
-@kernel()
-def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
-    """Write the residuals one-hot(y) - softmax(raw) of rows a to z - 1 to `out`, and their absolute sums to `sizes`.
-
-    There is one sum per class. The exponential is computed by a Taylor series, with a relative error of 1e-15, so that
-    the loop can be vectorised.
-    """
-    k, top, norm, power = len(raw), np.full(z - a, -np.inf), np.zeros(z - a), np.empty(z - a)
-    bits = power.view(np.int64)
-    for c in range(k):
-        score = raw[c, a:z]
-        for i in range(z - a):
-            top[i] = max(top[i], score[i])
-    for c in range(k):
-        score, e = raw[c, a:z], out[c, a:z]
-        for i in range(z - a):
-            v = max(score[i] - top[i], -700.0)
-            m = np.floor(v * LOG2E + 0.5)
-            p, u = 0.0, (v - m * LN2_HIGH) - m * LN2_LOW
-            for q in TAYLOR:
-                p = p * u + q
-            e[i] = p
-            bits[i] = (np.int64(m) + 1023) << 52
-        for i in range(z - a):
-            e[i] *= power[i]
-            norm[i] += e[i]
-    for i in range(z - a):
-        norm[i] = -1 / norm[i]
-    for c in range(k):
-        out[c, a:z] *= norm
-    for i in range(a, z):
-        out[y[i], i] += 1
-    for c in range(k):
-        sizes[c] = absolute_sum(out[c, a:z])
-
-
-@kernel()
-def pack_residuals(
-    residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array
-) -> None:
-    """Write one packed int64 per residual of rows a to z - 1 to `packed` (k, n), and transposed to `by_row` (n, k)."""
-    one = np.int64(1) << shift
-    for c in range(len(residual)):
-        for i in range(a, z):
-            packed[c, i] = one + np.int64(np.floor(residual[c, i] * scale[c] + 0.5))
-    for i in range(a, z):
-        for c in range(len(residual)):
-            by_row[i, c] = packed[c, i]
-
-
-@kernel()
-def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> None:
-    """Fill the histogram of all rows over the bins of column f, for all classes at once.
-
-    Four rows are added at a time, because this reduces loads and stores.
-    """
-    k, order = by_row.shape[1], columns.order[f]
-    for b in range(columns.offset[f], columns.offset[f + 1]):
-        h, j, end = root[b], np.int64(columns.start[b + f]), np.int64(columns.start[b + f + 1])
-        h[:] = 0
-        while j + 4 <= end:
-            v0, v1, v2, v3 = by_row[order[j]], by_row[order[j + 1]], by_row[order[j + 2]], by_row[order[j + 3]]
-            for c in range(k):
-                h[c] += (v0[c] + v1[c]) + (v2[c] + v3[c])
-            j += 4
-        for i in order[j:end]:
-            v = by_row[i]
-            for c in range(k):
-                h[c] += v[c]
-
-
 @kernel()
 def split_root(hist: Array, root: Array, packed: Array, members: Array, bin_index: Array) -> None:
     """Split the root histogram of one class into a histogram of the rows of the class and one of all other rows."""
@@ -125,6 +51,20 @@ def split_root(hist: Array, root: Array, packed: Array, members: Array, bin_inde
             hist[1, bin_index[i, f]] += packed[i]
     for b in range(len(root)):
         hist[0, b] = root[b] - hist[1, b]
+
+
+@kernel()
+def root_histograms(t: Number, threads: Number, columns: Columns, by_row: Array, root: Array) -> None:
+    """Fill the histograms of all rows over the bins of columns t, t + threads, ..., for all classes at once.
+
+    The columns take turns in each block of rows, so that its residuals stay in the cache.
+    """
+    n, d = columns.bin_index.shape
+    for f in range(t, d, threads):
+        root[columns.offset[f] : columns.offset[f + 1]] = 0
+    for a in range(0, n, BLOCK):
+        for f in range(t, d, threads):
+            add_to_histogram(f, columns.bin_index, by_row, a, min(n, a + BLOCK), root)
 
 
 @kernel()
@@ -142,7 +82,7 @@ def grow_class_tree(
          feature, threshold, value, importance)  # fmt: skip
     value *= rate
     raw = state.raw[c]
-    for i in range(len(raw)):
+    for i in range(len(space.where)):
         raw[i] += value[space.where[i] - INNER]
 
 
@@ -156,33 +96,40 @@ def fit_stages(
     The rows of class c are ``members[first[c] : first[c + 1]]``.
     """
     (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.divisible)
-    blocks, first_class = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
-    residual, packed, by_row = np.empty((k, n)), np.empty((k, n), np.int64), np.empty((n, k), np.int64)
-    root, sizes, scale = np.empty((bins, k), np.int64), np.empty((blocks, k)), np.empty(k)
+    blocks, first_class, m, width = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0, round_up(n, LANES), round_up(k, LANES)
+    scores, residual, packed = (
+        aligned(k * m, 0.0).reshape(k, m),
+        aligned(k * m, 0.0).reshape(k, m),
+        aligned(k * m, 0).reshape(k, m),
+    )
+    by_row, root = aligned(n * width, 0).reshape(n, width), aligned(bins * width, 0).reshape(bins, width)
+    sizes, scale = np.empty((blocks, k, LANES)), np.empty(k)
     hist, where = np.empty((threads, INNER, 2, bins), np.int64), np.empty((threads, n), np.uint8)
     rows, spare = np.empty((threads, n), np.uint32), np.empty((threads, n), np.uint32)
     perm = np.empty((threads, d), np.int32)
     left, to_search = np.empty((threads, bins), np.int64), np.empty((threads, bins), np.bool_)
     sums = np.empty((threads, n), np.int64)
     shift = 62 - int(np.ceil(np.log2(n + 1)))
+    scores[:, :n] = raw
     for stage in range(len(trees.value)):
         for block in prange(blocks):
             a, z = block * BLOCK, min(n, (block + 1) * BLOCK)
-            softmax_residuals(raw, y, a, z, residual, sizes[block])
+            softmax_residuals(scores, y, a, z, residual, sizes[block])
         for c in range(k):
             scale[c] = 2.0 ** min(np.floor(shift - 2 - np.log2(sizes[:, c].sum() + 1e-300)), 300.0)
         for block in prange(blocks):
             a, z = block * BLOCK, min(n, (block + 1) * BLOCK)
             pack_residuals(residual, a, z, scale, shift, packed, by_row)
-        for f in prange(d):
-            root_histogram(f, columns, by_row, root)
+        for t in prange(threads):
+            root_histograms(t, threads, columns, by_row, root)
         for t in prange(threads):
             space = Workspace(hist[t], rows[t], spare[t], where[t], perm[t], left[t], to_search[t], sums[t])
-            state = State(raw, residual, packed, scale, shift)
+            state = State(scores, residual, packed, scale, shift)
             for c in range(first_class + t, k, threads):
                 grow_class_tree(
                     c, stage, state, columns, space, root, members[first[c] : first[c + 1]], rate, seed, trees
                 )
+    raw[:] = scores[:, :n]
 
 
 @kernel(parallel=True)

@@ -17,6 +17,8 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, register_model
 from numpy.polynomial import Chebyshev, Polynomial
 
+from unbraid.runtime.jit import kernel
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
@@ -52,6 +54,21 @@ class VectorModel(models.PrimitiveModel):
 
 
 VECTOR = VectorType(name=f"float64x{LANES}")
+
+
+class IntegersType(types.Type):
+    """The numba type of a vector of int64."""
+
+
+@register_model(IntegersType)
+class IntegersModel(models.PrimitiveModel):
+    """The machine representation of a vector of int64."""
+
+    def __init__(self, manager: Any, kind: IntegersType) -> None:
+        super().__init__(manager, kind, BITS)  # type: ignore[no-untyped-call]
+
+
+INTEGERS = IntegersType(name=f"int64x{LANES}")
 
 
 def _operation(result: Any) -> Callable[[Operation], Operation]:
@@ -92,6 +109,20 @@ def _constant(number: float) -> Any:
 def _pointer(builder: Any, data: Any, index: Any) -> Any:
     """Return a pointer to the vector that begins at `index` of an array."""
     return builder.bitcast(builder.gep(data, [index]), NUMBERS.as_pointer())
+
+
+@kernel()
+def round_up(n: Any, multiple: int) -> Any:
+    """Return the smallest multiple of `multiple` that is not below n."""
+    return -(-n // multiple) * multiple
+
+
+@kernel()
+def aligned(size: int, number: float) -> Array:
+    """Return an array of `size` numbers that all equal `number`. It begins at the beginning of a cache line."""
+    numbers = np.full(size + ALIGNMENT, number)
+    start = -(numbers.ctypes.data // numbers.itemsize) % ALIGNMENT
+    return numbers[start : start + size]
 
 
 @_operation(VECTOR)
@@ -163,3 +194,49 @@ def exp2(builder: Any, a: Any) -> Any:
         power = builder.fadd(builder.fmul(power, u, flags=FUSED), _constant(coefficient), flags=FUSED)
     exponent = builder.shl(builder.bitcast(rounded, BITS), ir.Constant(BITS, [52] * LANES))
     return builder.bitcast(builder.add(builder.bitcast(power, BITS), exponent), NUMBERS)
+
+
+@_operation(INTEGERS)
+def load_integers(builder: Any, data: Any, index: Any) -> Any:
+    """Return the int64 numbers of an array from `index` on."""
+    return builder.load(builder.bitcast(builder.gep(data, [index]), BITS.as_pointer()), align=8)
+
+
+@_operation(types.void)
+def store_integers(builder: Any, data: Any, index: Any, vector: Any) -> Any:
+    """Write a vector of int64 to an array from `index` on."""
+    builder.store(vector, builder.bitcast(builder.gep(data, [index]), BITS.as_pointer()), align=8)
+    return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+
+@_operation(INTEGERS)
+def add_integers(builder: Any, a: Any, b: Any) -> Any:
+    """Return a + b for vectors of int64."""
+    return builder.add(a, b)
+
+
+@_operation(INTEGERS)
+def fill_integers(builder: Any, number: Any) -> Any:
+    """Return a vector whose entries all equal an int64 number."""
+    empty, lane = ir.Constant(BITS, ir.Undefined), ir.IntType(32)
+    first = builder.insert_element(empty, number, lane(0))
+    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES))
+
+
+@_operation(VECTOR)
+def absolute(builder: Any, a: Any) -> Any:
+    """Return the absolute values."""
+    return builder.call(_function(builder, "llvm.fabs", NUMBERS), [a])
+
+
+@_operation(INTEGERS)
+def round_to_integers(builder: Any, a: Any) -> Any:
+    """Return the nearest integers. Of two equally near ones, the even one is returned."""
+    return builder.fptosi(builder.call(_function(builder, "llvm.rint", NUMBERS), [a]), BITS)
+
+
+def _function(builder: Any, name: str, kind: Any) -> Any:
+    """Return a function of LLVM that maps one vector to another."""
+    full = f"{name}.v{LANES}f64"
+    known = builder.module.globals.get(full)
+    return known or ir.Function(builder.module, ir.FunctionType(kind, [kind]), full)
