@@ -89,6 +89,23 @@ def test_other_draws_are_the_same_in_all_parts() -> None:
         assert first.shape == shape
 
 
+@dataclass(frozen=True)
+class DiagonalVariance(VAE):
+    """A VAE with a statistic of the batch that is written into a view of a new tensor."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        loss, terms = super().objective(net, batch, noise, step)
+        variance = net.encode(batch.x).mean.var(0)
+        matrix = torch.zeros(len(variance), len(variance))
+        matrix.diagonal().copy_(variance)
+        return loss + matrix.sum(), terms
+
+
+def test_statistics_that_are_written_into_views_are_found(toy: FactorData) -> None:
+    with pytest.raises(UserError, match="only if the loss is a mean over its examples"):
+        check_divisible([spec_of(DiagonalVariance())], toy, mlp, 2)
+
+
 def test_part_of_a_batch_of_pairs_has_whole_pairs() -> None:
     x, changed = torch.arange(8), torch.arange(8).view(4, 2)
     batch, noise = BatchPart(1, 2).take(Batch(x, 100, changed), [Noise(torch.tensor(0))], 4)

@@ -60,10 +60,11 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
 
 class Float64Operations(TorchFunctionMode):
-    """A context in which PyTorch's functions convert float32 arguments to float64, and return float64.
+    """A context in which PyTorch's functions convert arguments and results in float32 to float64.
 
     Networks and methods need not know of it. Functions that write to one of their arguments, and `torch.autograd.grad`,
-    are called as usual, because a converted argument would be a copy.
+    are called as usual, because a converted argument would be a copy. Tensors that are created in the context are in
+    float64, so that these functions can write to them.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -72,7 +73,7 @@ class Float64Operations(TorchFunctionMode):
         if written or func is torch.autograd.grad:
             return func(*args, **kwargs)
         func = Tensor.double if func is Tensor.float else func
-        return func(*tree_map(_as_float64, args), **tree_map(_as_float64, kwargs))
+        return tree_map(_as_float64, func(*tree_map(_as_float64, args), **tree_map(_as_float64, kwargs)))
 
 
 def _as_float64(value: Any) -> Any:
