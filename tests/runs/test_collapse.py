@@ -33,6 +33,17 @@ def test_untrained_runs_and_methods_without_a_kl_are_not_named() -> None:
     assert collapse_notes(runs) == []
 
 
+def test_discrete_latents_count_and_learned_priors_do_not() -> None:
+    settings = {**SETTINGS, "steps": 400, "batch": 64, "latents": 6}
+    joint = ub.methods.JointVAE(c_max=0.0, c_max_discrete=1.0, iteration_threshold=1.0, gamma=100.0, categories=4)
+    (run,) = ub.train(joint, **settings)
+    assert run.log[-1]["kl"] < 0.1 < run.log[-1]["kl_discrete"]
+    assert collapse_notes([run]) == []
+    (run,) = ub.train(ub.methods.IVAE(beta=1000.0), **settings)
+    assert run.log[-1]["kl"] < 0.1
+    assert collapse_notes([run]) == []
+
+
 def test_sampled_total_correlation_stands_beside_that_of_the_means() -> None:
     rows = score(ub.train("vae", **SETTINGS), ["unsupervised", "mig"], quiet=True)
     titles = list(rows.columns(["unsupervised", "mig"]))

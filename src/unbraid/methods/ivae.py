@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -57,6 +57,8 @@ class IVAE(Method):
     whose outputs for discrete u form such a table.
     Reference: Khemakhem et al. (2020), "Variational autoencoders and nonlinear ICA", arXiv:1907.04809, eq. 8.
     """
+
+    kl_terms: ClassVar[tuple[str, ...]] = ()  # the prior depends on the label of the example
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     factor: int = setting(0, "index of the factor that is the auxiliary variable u, counted from 0", low=0)

@@ -67,6 +67,7 @@ class JointVAE(Method):
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("values", "probabilities", "sampled")
+    kl_terms: ClassVar[tuple[str, ...]] = ("kl", "kl_discrete")
 
     gamma: Hyper = setting(150.0, "weight of the distances between KL terms and capacities", low=0)
     c_max: Hyper = setting(40.0, "final capacity of the continuous latents in nats", low=0, swept=True)

@@ -163,6 +163,8 @@ class Method:
             because the objective computes derivatives of their outputs, for example with `torch.func.grad`.
         training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
             examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
+        kl_terms: The names of logged terms whose sum is the KL between the posterior of all latents and a prior that
+            does not depend on the example. If it is near 0, codes carry almost no information.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
@@ -172,6 +174,7 @@ class Method:
     float32_networks: ClassVar[tuple[str, ...]] = ()
     networks_without_kernels: ClassVar[tuple[str, ...]] = ()
     training_networks: ClassVar[tuple[str, ...]] = ()
+    kl_terms: ClassVar[tuple[str, ...]] = ("kl",)
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self, LARGEST_COUNT)

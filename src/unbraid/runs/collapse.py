@@ -13,13 +13,21 @@ COLLAPSED_NATS = 0.1  # the KL of all latents together below which a posterior i
 COLLAPSE_ADVICE = "Train longer, or with a larger learning rate or a smaller weight of the KL."
 
 
+def last_kl(run: Run) -> float:
+    """Return the last logged KL of all latents of a run, or infinity if it has not logged the KL."""
+    terms = run.spec.method.kl_terms
+    if not run.log or not terms or not run.log[-1].keys() >= set(terms):
+        return math.inf
+    return sum(run.log[-1][term] for term in terms)
+
+
 def collapse_notes(runs: Sequence[Run]) -> list[str]:
     """Return a sentence about the runs whose posterior is practically the prior, if there are any.
 
     These are the runs whose last logged KL is below `COLLAPSED_NATS`. Their codes carry almost no information about the
     examples. Runs that were not trained, and methods that do not log a KL, are not counted.
     """
-    found = [run.label for run in runs if run.log and run.log[-1].get("kl", math.inf) < COLLAPSED_NATS]
+    found = [run.label for run in runs if last_kl(run) < COLLAPSED_NATS]
     return [
         f"{len(found)} of {len(runs)} run(s) have a KL below {COLLAPSED_NATS} nats, so their codes carry almost no "
         f"information about the examples: {', '.join(found)}. {COLLAPSE_ADVICE}"
