@@ -149,6 +149,14 @@ def second_derivatives_needed() -> nn.Sequential:
     return nn.Sequential(layer, nn.ReLU())
 
 
+def other_forward() -> nn.Sequential:
+    """A layer whose `forward` was replaced."""
+    layer = Conv(1, 8, 4)
+    original = layer.forward
+    cast(Any, layer).forward = lambda x: 2 * original(x)
+    return nn.Sequential(layer, nn.ReLU())
+
+
 LEFT_ALONE: dict[str, Callable[[], nn.Module]] = {
     "another activation": lambda: nn.Sequential(Conv(1, 8, 4), nn.SiLU()),
     "a leaky ReLU": lambda: nn.Sequential(Conv(1, 8, 4), nn.LeakyReLU(0.2)),
@@ -163,6 +171,8 @@ LEFT_ALONE: dict[str, Callable[[], nn.Module]] = {
     "shape at the end": lambda: nn.Sequential(Conv(1, 8, 4), nn.Flatten()),
     "no bias": lambda: nn.Sequential(Conv(1, 8, 4), nn.Flatten(), nn.Linear(512, 4, bias=False)),
     "a parametrised layer": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(Conv(1, 8, 4)), nn.ReLU()),
+    "unflattened images": lambda: nn.Sequential(nn.Unflatten(1, (1, 28, 28)), Conv(1, 8, 4), nn.ReLU()),
+    "another forward function": other_forward,
     "tied weights": tied,
     "second derivatives": second_derivatives_needed,
 }
@@ -187,16 +197,14 @@ def test_networks_in_lists_and_other_modules_are_replaced() -> None:
     assert [name for name, _ in net.named_parameters()] == names
 
 
-def test_runs_with_the_modules_of_one_builder_do_not_share_them() -> None:
-    pair = NETS["locatello"]((1, 32, 32), LATENTS)
-    data = load("sprites")
-    specs = [RunSpec(BetaVAE(), data.name, seed, 10, 8, 1e-3, LATENTS, "own") for seed in (0, 1)]
-    stack = Stack(specs, data, lambda shape, latents: pair)
-    stack.advance()
-    assert not torch.equal(*stack.rows)
-    for module, row in zip(stack.modules, stack.rows, strict=True):
-        assert torch.equal(torch.cat([p.flatten() for p in module.net.parameters()]).sum(), row.sum())
-    assert all(type(module) is nn.Sequential for module in pair)
+def test_autocast_and_several_vectors_at_once() -> None:
+    """Both need operations that the autograd function does not have."""
+    plain = nn.Sequential(nn.Linear(4, 512), nn.ReLU(), nn.Unflatten(1, (8, 8, 8)), ConvTranspose(8, 1, 4))
+    fast, z = FastSequential(*plain), torch.randn(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(fast(z), plain(z))
+    jacobian = torch.autograd.functional.jacobian
+    torch.testing.assert_close(jacobian(fast, z, vectorize=True), jacobian(plain, z))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 import torch
@@ -75,6 +75,27 @@ def tanh_net(shape: tuple[int, ...], latents: int) -> Pair:
     return nn.Sequential(*list(encoder)[:1], nn.Tanh(), *list(encoder)[2:]), nn.Sequential(*decoder, nn.Tanh())
 
 
+def hooked_net(shape: tuple[int, ...], latents: int) -> Pair:
+    """Build a network whose encoder and decoder have hooks of different kinds, which change outputs."""
+    encoder, decoder = cast(tuple[nn.Sequential, nn.Sequential], tiny_net(shape, latents))
+    encoder[1].register_forward_hook(lambda module, inputs, output: output + 1)
+    decoder.register_forward_pre_hook(lambda module, inputs: (2 * inputs[0],))
+    return encoder, decoder
+
+
+class Mirror(Flatten):
+    """Mirrors images before it flattens them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flip(-1))
+
+
+def mirrored_net(shape: tuple[int, ...], latents: int) -> Pair:
+    """Build an encoder with a subclass of `Flatten`, and a decoder for which kernels exist."""
+    encoder, decoder = tiny_net(shape, latents)
+    return nn.Sequential(*[Mirror() if isinstance(m, nn.Flatten) else m for m in encoder.children()]), decoder
+
+
 def net_with_2x2_decoder(shape: tuple[int, ...], latents: int) -> Pair:
     """Build a decoder with a 2x2 layer, for which no kernels exist, and an encoder for which kernels exist."""
     decoder = [nn.Linear(latents, hidden_units(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 2)]
@@ -89,9 +110,11 @@ def net_with_2x2_decoder(shape: tuple[int, ...], latents: int) -> Pair:
         (pytorch_net, 32, ()),
         (net_of_other_widths, 32, ()),
         (tanh_net, 32, ()),
+        (hooked_net, 32, ()),
+        (mirrored_net, 32, ("decoder.row",)),
         (net_with_2x2_decoder, 32, ("encoder.row",)),
     ],
-    ids=["side 16", "mlp", "pytorch layers", "other widths", "tanh", "2x2 decoder"],
+    ids=["side 16", "mlp", "pytorch layers", "other widths", "tanh", "hooks", "subclass of Flatten", "2x2 decoder"],
 )
 def test_networks_without_kernels_train_unchanged(builder: PairBuilder, side: int, copied: tuple[str, ...]) -> None:
     """Parts for which no kernels exist are not replaced, and train as in a plain stack."""

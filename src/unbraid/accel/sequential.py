@@ -110,6 +110,8 @@ def layers_of(modules: Iterable[nn.Module]) -> list[Layer]:
         if type(module) in FORMULAS and _is_plain(module) and _fits(layers, reshape, module):
             layers.append(Layer(module, reshape, relu=False))
             reshape = None
+        elif "forward" in vars(module):
+            return []
         elif type(module) is nn.ReLU and layers and not layers[-1].relu and reshape is None:
             layers[-1] = replace(layers[-1], relu=True)
         elif type(module) in (Flatten, nn.Flatten, nn.Unflatten) and reshape is None:
@@ -123,9 +125,12 @@ def layers_of(modules: Iterable[nn.Module]) -> list[Layer]:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Return whether a layer has exactly the parameters weight and bias and is not a convolution marked as `plain`."""
+    """Return whether a layer computes the formula of its class with the parameters weight and bias.
+
+    Its `forward` must not have been replaced, and it must not be a convolution marked as `plain`.
+    """
     names = [name for name, _ in module.named_parameters()]
-    return names == ["weight", "bias"] and not getattr(module, "plain", False)
+    return names == ["weight", "bias"] and not getattr(module, "plain", False) and "forward" not in vars(module)
 
 
 def _fits(before: Sequence[Layer], reshape: nn.Module | None, module: nn.Module) -> bool:
@@ -133,7 +138,8 @@ def _fits(before: Sequence[Layer], reshape: nn.Module | None, module: nn.Module)
     flat = type(module) is nn.Linear
     if isinstance(reshape, nn.Flatten):
         return flat and (reshape.start_dim, reshape.end_dim) == (1, -1)
-    if isinstance(module, Conv) and any(isinstance(layer.module, nn.Linear) for layer in before):
+    after_dense = any(isinstance(layer.module, nn.Linear) for layer in before)
+    if isinstance(module, Conv) and (after_dense or isinstance(reshape, nn.Unflatten)):
         return False  # because the size of its images is not known here, and may be odd
     if isinstance(reshape, nn.Unflatten):
         return not flat and reshape.dim == 1 and len(cast(Sequence[int], reshape.unflattened_size)) == 3
@@ -160,7 +166,8 @@ class SequentialFunction(Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         layers, (x, y, *saved) = ctx.network.fast_layers, ctx.saved_tensors
         parameters, operands = saved[: 2 * len(layers)], saved[2 * len(layers) :]
-        if torch.is_grad_enabled():  # because the gradients will be differentiated
+        # The gradients will be differentiated, or computed for several vectors at once.
+        if torch.is_grad_enabled() or torch._C._functorch.is_legacy_batchedtensor(g):
             return None, *ctx.network.differentiable_gradients(x, parameters, g, ctx.needs_input_grad[1:])
         inputs, weights = operands[::2], operands[1::2]
         g = g.clone() if layers[-1].relu else g  # because it is changed in place
@@ -179,8 +186,8 @@ class SequentialFunction(Function):
 class FastSequential(nn.Sequential):
     """A sequence of modules that a CPU computes by one autograd function.
 
-    On other devices, inside transforms of `torch.func`, for images of odd size, and if a module has hooks, it computes
-    its modules one after another, as an `nn.Sequential` does. The modules must not be replaced by others.
+    On other devices, inside transforms of `torch.func` and autocast, for images of odd size, and if a module has hooks,
+    it computes its modules one after another, as an `nn.Sequential` does. The modules must not be replaced by others.
 
     Attributes:
         fast_layers: The layers of the sequence, or an empty list if the autograd function cannot compute it.
@@ -202,10 +209,12 @@ class FastSequential(nn.Sequential):
         """Return whether the autograd function can compute the output for x."""
         if not self.fast_layers or x.device.type != "cpu" or torch._C._are_functorch_transforms_active():
             return False
+        if torch.is_autocast_enabled("cpu"):
+            return False
         first, halvings = self.fast_layers[0], sum(isinstance(layer.module, Conv) for layer in self.fast_layers)
         even = not halvings or all(side % 2**halvings == 0 for side in x.shape[2:])
         flat = isinstance(first.module, nn.Linear) or isinstance(first.reshape, nn.Unflatten)
-        return even and x.dim() == (2 if flat else 4) and not any(map(_has_hooks, self))
+        return even and x.dim() == (2 if flat else 4) and not any(map(has_hooks, self))
 
     def differentiable_gradients(
         self, x: Tensor, parameters: Sequence[Tensor], g: Tensor, needed: Sequence[bool]
@@ -213,13 +222,14 @@ class FastSequential(nn.Sequential):
         """Return the gradients of the input and the parameters, computed so that they can be differentiated."""
         plain = nn.Sequential(*self)
         names = [name for name, _ in plain.named_parameters()]
-        y = functional_call(plain, dict(zip(names, parameters, strict=True)), (x,))
+        with torch.enable_grad():
+            y = functional_call(plain, dict(zip(names, parameters, strict=True)), (x,))
         inputs = [value for value, wanted in zip((x, *parameters), needed, strict=True) if wanted]
         found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
         return [next(found) if wanted else None for wanted in needed]
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Return whether other functions are to be called before or after a module or its gradient."""
     own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return bool(_has_any_global_hook()) or any(own)
@@ -231,6 +241,6 @@ def use_fast_sequences(net: nn.Module) -> None:
     The objects stay the same, with their attributes and the names of their modules.
     """
     for module in list(net.modules()):
-        if type(module) is nn.Sequential and not _has_hooks(module) and (layers := layers_of(module)):
+        if type(module) is nn.Sequential and not has_hooks(module) and (layers := layers_of(module)):
             module.__class__ = FastSequential
             cast(FastSequential, module).fast_layers = layers

@@ -120,7 +120,7 @@ def check_stored_net(name: str, where: object, trust: bool, file: str | None = N
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
-    """Raise an error if the outputs of a network have wrong shapes, or if the network has dropout layers.
+    """Raise an error if outputs of a network have wrong shapes, or if it has dropout layers or only frozen parameters.
 
     Dropout is rejected because it draws random numbers that the seed of the run does not determine.
 
@@ -130,15 +130,22 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         latents: Number of latents.
 
     Raises:
-        UserError: If the network has a dropout layer, or if the encoder does not map (b, ...) to (b, 2 * latents). If
-            the network has a decoder, also if the decoder does not map (b, latents) to (b, ...), or if it ends in a
-            sigmoid although the likelihood expects logits.
+        UserError: If the network has a dropout layer, if it has parameters but none requires gradients, or if the
+            encoder does not map (b, ...) to (b, 2 * latents). If the network has a decoder, also if the decoder does
+            not map (b, latents) to (b, ...), or if it ends in a sigmoid although the likelihood expects logits.
     """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             raise UserError(
                 f"A network must not draw random numbers itself. Got {module} instead. Remove the dropout layers."
             )
+    parameters = list(net.parameters())
+    if parameters and not any(parameter.requires_grad for parameter in parameters):
+        raise UserError(
+            "A network must have a parameter that requires gradients. Got only frozen parameters "
+            "(requires_grad=False), which are not trained. Call requires_grad_(True) on the modules that are to be "
+            "trained."
+        )
     if net.likelihood.mean is torch.sigmoid and _ends_in_sigmoid(net.decoder):
         raise UserError(
             "A decoder of Bernoulli pixels must return logits, because the likelihood applies a sigmoid. Got a decoder "

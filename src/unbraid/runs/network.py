@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     """
     with torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
-        net = spec.method.build(builder, shape, spec.latents, spec.likelihood)
+        net = spec.method.build(NewModules(spec.net, builder), shape, spec.latents, spec.likelihood)
     exact = {
         layer for name, child in net.named_children() if name in spec.float32_networks for layer in child.modules()
     }
@@ -33,6 +35,36 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
             layer.reduced = spec.precision == "bf16" and layer not in exact
     net.shape = tuple(shape)
     return net
+
+
+class NewModules:
+    """A function that builds networks and raises an error if they contain modules of an earlier call.
+
+    Runs would otherwise share their weights. Modules without parameters and buffers may occur in several networks.
+
+    Args:
+        net: The name of the network, for the error message.
+        builder: The function that builds an encoder and a decoder.
+    """
+
+    returned: ClassVar[WeakSet[nn.Module]] = WeakSet()
+
+    def __init__(self, net: str, builder: PairBuilder) -> None:
+        self.net, self.builder = net, builder
+
+    def __call__(self, shape: tuple[int, ...], latents: int) -> Any:
+        """Return the encoder and the decoder that the function has built."""
+        pair = self.builder(shape, latents)
+        whole = nn.ModuleList([part for part in pair if isinstance(part, nn.Module)])
+        modules = [m for m in whole.modules() if m._parameters or m._buffers]
+        if any(module in self.returned for module in modules):
+            raise UserError(
+                f"A function that builds a network must create new modules in every call. Got modules of an earlier "
+                f"call from {self.net!r}. Create them inside the function, or pass the two modules themselves as "
+                "net=(encoder, decoder), which are then copied."
+            )
+        self.returned.update(modules)
+        return pair
 
 
 @contextmanager

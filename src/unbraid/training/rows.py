@@ -24,17 +24,40 @@ from unbraid.accel.adam import Adam
 from unbraid.methods.method import Method
 from unbraid.nets.vae import VAENet
 
+FROZEN = Adam(learning_rate=0.0, regularised=False)
+
+
+def state_sources(net: nn.Module) -> dict[str, str]:
+    """Return, for each name in the `state_dict` of a module, the name of its parameter or buffer.
+
+    The two names differ if a tensor has several places in the module. Buffers that are not persistent are left out.
+    """
+    own = {id(tensor): name for name, tensor in [*net.named_parameters(), *net.named_buffers()]}
+    return {name: own[id(tensor)] for name, tensor in net.state_dict(keep_vars=True).items()}
+
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of named parameters in a row. They follow from the order and the shapes of the parameters."""
+    """The positions of named parameters in a row. They follow from the order and the shapes of the parameters.
+
+    Attributes:
+        shapes: The shape of each parameter, by name.
+        frozen: Names of the parameters that do not require gradients. They are not trained.
+    """
 
     shapes: dict[str, torch.Size]
+    frozen: frozenset[str] = frozenset()
 
     @classmethod
     def from_module(cls, net: nn.Module) -> Layout:
         """Return the layout of the parameters of a module, in the order of `named_parameters()`."""
-        return cls({name: p.shape for name, p in net.named_parameters()})
+        named = dict(net.named_parameters())
+        frozen = frozenset(name for name, parameter in named.items() if not parameter.requires_grad)
+        return cls({name: parameter.shape for name, parameter in named.items()}, frozen)
+
+    def adam(self, name: str, method: Method, learning_rate: Tensor) -> Adam:
+        """Return the constants of Adam of a parameter. Those of a frozen parameter leave it as it is."""
+        return FROZEN if name in self.frozen else method.adam(name, learning_rate)
 
     @property
     def size(self) -> int:
@@ -79,11 +102,11 @@ Constants = tuple[tuple[float, ...], float, float, float, bool]
 """The learning rate of each run, beta1, beta2, epsilon, and whether weight decay and gradient clipping apply."""
 
 
-def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
+def adam_constants(layout: Layout, method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
     """Return a function that maps the name of a parameter to its constants of Adam, in a form that can be compared."""
 
     def constants_of(name: str) -> Constants:
-        adam = method.adam(name, learning_rate)
+        adam = layout.adam(name, method, learning_rate)
         rates = torch.as_tensor(adam.learning_rate).flatten().tolist()
         return tuple(rates), adam.beta1, adam.beta2, adam.epsilon, adam.regularised
 
@@ -93,10 +116,10 @@ def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Con
 def adam_segments(layout: Layout, method: Method, learning_rate: Tensor) -> list[Segment]:
     """Return the segments of a row. Consecutive parameters with equal constants are merged into one segment."""
     merged, start = [], 0
-    for _, group in groupby(layout.shapes, adam_constants(method, learning_rate)):
+    for _, group in groupby(layout.shapes, adam_constants(layout, method, learning_rate)):
         names = list(group)
         stop = start + sum(layout.shapes[name].numel() for name in names)
-        merged.append(Segment(start, stop, method.adam(names[0], learning_rate)))
+        merged.append(Segment(start, stop, layout.adam(names[0], method, learning_rate)))
         start = stop
     return merged
 
@@ -121,7 +144,7 @@ class Storage:
     @classmethod
     def plain(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
         """Create a storage whose order is the checkpoint order."""
-        return cls(layout, None, {name: method.adam(name, learning_rate) for name in layout.shapes})
+        return cls(layout, None, {name: layout.adam(name, method, learning_rate) for name in layout.shapes})
 
     @classmethod
     def fused(
@@ -141,7 +164,8 @@ class Storage:
         """
         from unbraid.training.fused.modules import Fused, fuse
 
-        original, constants_of = Layout.from_module(net), adam_constants(method, learning_rate)
+        original = Layout.from_module(net)
+        constants_of = adam_constants(original, method, learning_rate)
 
         def parameters_of(network: str) -> list[str]:
             return [name for name in original.shapes if name.startswith(f"{network}.")]
@@ -149,7 +173,7 @@ class Storage:
         def replaceable(network: str) -> bool:
             inside = parameters_of(network)
             uniform = len({constants_of(name) for name in inside}) == 1
-            epsilon_positive = uniform and method.adam(inside[0], learning_rate).epsilon > 0
+            epsilon_positive = uniform and original.adam(inside[0], method, learning_rate).epsilon > 0
             return epsilon_positive and network.partition(".")[0] not in plain
 
         fuse(net, shape, likelihood, replaceable)
@@ -164,7 +188,7 @@ class Storage:
             else:
                 inside, first = torch.arange(layout.shapes[name].numel()), name
             positions.append(spans[name].start + inside)
-            adams[name] = method.adam(first, learning_rate)
+            adams[name] = original.adam(first, method, learning_rate)
         return cls(layout, torch.cat(positions), adams, tuple(copied))
 
     def to_storage_order(self, rows: Sequence[Tensor]) -> Tensor:

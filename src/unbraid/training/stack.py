@@ -8,7 +8,6 @@ number of parameters of one run. *Terms* are the values that an objective logs, 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -39,7 +38,7 @@ from unbraid.training.compiled import compile_step, is_worth_compiling
 from unbraid.training.fused.streams import Product, all_postponed_products, postponed_joins
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.parts import BatchPart
-from unbraid.training.rows import Layout, Storage, adam_segments
+from unbraid.training.rows import Layout, Storage, adam_segments, state_sources
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
 # penalties on the decoder, and the change of the weights after the last step.
@@ -148,6 +147,7 @@ class Stack:
             for name in self.method.hypers()
         }
         self.layout = Layout.from_module(nets[0])
+        self.state_sources = state_sources(nets[0])
         rows = [self.layout.flatten(net) for net in nets]
         self.buffers = {
             name: torch.stack([dict(net.named_buffers())[name] for net in nets]).to(device)
@@ -191,9 +191,7 @@ class Stack:
         self.looped = looped
         if looped and spec.precision == "bf16":
             reduce_precision(nets[0], device, spec.float32_networks)
-        # Copies, because a builder may return modules that belong to other runs, too.
-        own = nets[:1] if self.vmapped else [copy.deepcopy(net) for net in nets]
-        self.modules = [ObjectiveModule(net, support).to(device) for net in own]
+        self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
         # The optimiser computes weight gradients of critics in the precision of the copy.
@@ -514,7 +512,7 @@ class Stack:
         """Return the parameters and buffers of member `i` by name, on the CPU. Its network can load them."""
         row = self.storage.to_checkpoint_order(self.rows[i])
         named = {**self.layout.unflatten(row), **{name: value[i] for name, value in self.buffers.items()}}
-        return {name: value.detach().cpu().contiguous().clone() for name, value in named.items()}
+        return {name: named[of].detach().cpu().contiguous().clone() for name, of in self.state_sources.items()}
 
     def states(self) -> list[dict[str, Tensor]]:
         """Return the state of each run. A run can be resumed from its state, its spec and the step."""

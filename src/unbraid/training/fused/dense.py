@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.accel.fitted import dense, dense_input_gradient, dense_weight_gradient
+from unbraid.accel.sequential import has_hooks
 from unbraid.training.fused.packing import Packing, Slot, arrange_matrix, arrange_vector, channels_last_order, round_up
 from unbraid.training.fused.streams import SideStream
 
@@ -54,8 +55,18 @@ def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | No
 
 
 def is_plain_layer(layer: nn.Module) -> bool:
-    """Return whether a layer has exactly the parameters weight and bias, and no forward pre-hooks."""
-    return [name for name, _ in layer.named_parameters()] == ["weight", "bias"] and not layer._forward_pre_hooks
+    """Return whether a layer has exactly the parameters weight and bias."""
+    return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
+
+
+def layers_in(net: nn.Module) -> list[nn.Module]:
+    """Return the modules of an `nn.Sequential` of which kernels may take the place, or an empty list.
+
+    The list is empty for other networks, and if a module has hooks or a `forward` of its own, which kernels do not
+    call.
+    """
+    changed = any(has_hooks(module) or "forward" in vars(module) for module in net.modules())
+    return list(net) if type(net) is nn.Sequential and not changed else []
 
 
 def _negative_slope(module: nn.Module) -> float | None:

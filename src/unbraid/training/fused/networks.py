@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unbraid.accel.layers import Conv, ConvTranspose
-from unbraid.training.fused.dense import Dense, dense_layers, is_plain_layer, pack_dense
+from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.training.fused.dense import Dense, dense_layers, is_plain_layer, layers_in, pack_dense
 from unbraid.training.fused.packing import Packing, Slot, arrange_2x2, arrange_4x4, arrange_vector
 
 STORED_CHANNELS = {1: 1, 3: 4}  # number of channels of an image: number of channels of its blocked version
@@ -79,9 +79,10 @@ def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     Kernels exist for stride-2 convolutions with ReLUs, followed by a `Flatten` and dense layers. The images must have
     the shape of an example, which need not be so for a network inside another one.
     """
-    modules = list(net) if type(net) is nn.Sequential else []
+    modules = layers_in(net)
     convs = [layer for layer in _pop_layers_with_relu(modules, Conv) if isinstance(layer, Conv)]
-    if not modules or not convs or not isinstance(modules.pop(0), nn.Flatten) or not _has_kernels(shape, convs):
+    flattens = (Flatten, nn.Flatten)
+    if not modules or not convs or type(modules.pop(0)) not in flattens or not _has_kernels(shape, convs):
         return None
     linear = dense_layers(modules)
     side = shape[1] >> len(convs)
@@ -108,8 +109,8 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     Kernels exist for dense layers with a final ReLU, followed by an `Unflatten` and stride-2 transposed convolutions
     with ReLUs between them. The images must have the shape of an example, as those of an encoder.
     """
-    modules = list(net) if type(net) is nn.Sequential else []
-    cut = next((i for i, module in enumerate(modules) if isinstance(module, nn.Unflatten)), 0)
+    modules = layers_in(net)
+    cut = next((i for i, module in enumerate(modules) if type(module) is nn.Unflatten), 0)
     linear = dense_layers(modules[:cut])
     rest = [*modules[cut + 1 :], nn.ReLU()]
     convs = [layer for layer in _pop_layers_with_relu(rest, ConvTranspose) if isinstance(layer, ConvTranspose)]
@@ -131,7 +132,7 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
 
 def plan_dense(net: nn.Module) -> Plan | None:
     """Return the plan of a network of at least two dense layers, such as a critic, or None for any other network."""
-    linear = dense_layers(list(net)) if type(net) is nn.Sequential else None
+    linear = dense_layers(layers_in(net))
     if linear is None or len(linear) < 2:
         return None
     packing = Packing()
