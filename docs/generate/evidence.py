@@ -65,6 +65,10 @@ def state_text(wanted: Iterable[Any], collected: DataFrame, ids: Iterable[str] |
     other_seeds = {part.name for part in parts if part.only.get("seed", ["0"]) != ["0"]}
     named = [name for name in waiting if name not in other_seeds] or waiting
     lines = "\n".join(f"python evidence/parts.py --run {name}" for name in named)
-    rest = f"\n\nThe names of {len(waiting) - len(named)} more parts end in another seed." if named != waiting else ""
+    rest = (
+        f"\n\nThere are {len(waiting) - len(named)} more such parts, whose names end in other seeds."
+        if named != waiting
+        else ""
+    )
     commands = f"```bash\n{lines}\n```{rest}"
     return f"{head} The remaining parts need a GPU, and each takes at most about ten minutes:\n\n{commands}"

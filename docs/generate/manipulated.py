@@ -158,17 +158,18 @@ def beta_vae_row() -> str:
     printed = {cell.column: cell for cell in published_numbers() if cell.row == "beta_vae, dsprites original"}
     columns = {name: COLUMNS[name] for name in printed}
     full, fast, slow = (forms(runs_of(name), "beta_vae")["original"] for name in (FULL, *RATES.values()))
-    pruned = fast[UNITS] < fast["latents"]
+    pruned, slowly_pruned = (runs[UNITS] < runs["latents"] for runs in (fast, slow))
     one = pd.DataFrame(result("bench_sample_sizes")["rows"]).set_index("train", drop=False)
     sampled = {column: one.loc[10_000, f"{column}.sampled"] for column in columns.values()}
     rows: dict[str, pd.DataFrame] = {
-        "300,000 steps at 1e-4, as in the paper": full,
+        "300,000 steps at 1e-4": full,
         "the same runs, DCI with per-tree importances": pd.DataFrame(
             {columns["DCI"]: full["dci.disentanglement_per_tree"]}
         ),
         "50,000 steps at 5e-4, all latents active": fast[~pruned],
         "50,000 steps at 5e-4, over-pruned": fast[pruned],
-        "100,000 steps at 5e-5": slow,
+        "100,000 steps at 5e-5, all latents active": slow[~slowly_pruned],
+        "100,000 steps at 5e-5, over-pruned": slow[slowly_pruned],
         "one model, 10,000 training rows": one.loc[[10_000]],
         "the same model, sampled codes": pd.DataFrame([sampled]),
         **{f"the same model, {size:,} training rows": one.loc[[size]] for size in (5_000, 2_000, 1_000)},

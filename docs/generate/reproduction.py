@@ -36,7 +36,7 @@ class Line:
         study: The name of the study.
         reference: The paper.
         cell: The published number or sign, with our result.
-        length: "full" if our runs have the settings of the study, "short" if they are shorter, or "none".
+        length: "full" if our runs have the known settings of the study, "short" if they are shorter, or "none".
         steps: The numbers of training steps of our runs.
     """
 
@@ -169,8 +169,9 @@ def count_text() -> str:
     short = count("short", "agree"), count("short", "differ")
     return (
         f"Published cells: {len(lines())}. Compared at full length: {agree + differ}. Of these, "
-        f"**agree: {agree}{share}, differ: {differ}**. Cells that differ, but for which a note names an "
-        f"experiment of ours that agrees: {differ - unexplained}. Other cells that differ: {unexplained}. "
+        f"**agree: {agree}{share}, differ: {differ}**. Of the {differ} that differ, {differ - unexplained} agree in "
+        "another experiment of ours with different settings, for example with fewer steps, and "
+        f"{unexplained} are unexplained. "
         "Signs that are not compared, because the published numbers do not "
         f"determine them: {open_signs}. Cells with results of shorter trainings only, which are not counted above: "
         f"{sum(short)} (agree: {short[0]}, differ: {short[1]}). "

@@ -51,7 +51,17 @@ def limit_row(name: str, case: dict[str, Any], speed: float) -> list[str]:
 
 def limit_table(bench: dict[str, Any]) -> str:
     """Return the limits of all kinds of steps."""
-    header = ["", "MB", "GFLOP", "limit", "measured", "fraction", "aim", "MB at the aim", "at this fraction"]
+    header = [
+        "step",
+        "MB",
+        "GFLOP",
+        "limit",
+        "measured",
+        "fraction",
+        "aim",
+        "MB at the aim, at the limit",
+        "MB at the aim, at the measured fraction",
+    ]
     speed = bench["ceilings"]["bytes_per_second"]
     return table(header, [limit_row(name, case, speed) for name, case in bench["cases"].items()])
 

@@ -30,12 +30,12 @@ faults of a step.
 """
 
 
-def training_cases() -> list[dict[str, Any]]:
+def training_cases(name: str = "bench_train") -> list[dict[str, Any]]:
     """Return the measured training steps, each with its image side and number of threads.
 
     Results that were measured with one image side and one number of threads do not have them in each case.
     """
-    found = result("bench_train")
+    found = result(name)
     return [{"side": 64, "threads": found["threads"], **case} for case in found["steps"]]
 
 
@@ -81,7 +81,19 @@ def short_speed_table() -> str:
     return table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()} [All measurements](docs/design/speed.md)."
 
 
+def older_processor() -> str:
+    """Return the speed of single runs on a processor that multiplies bfloat16 without units for matrices (AMX)."""
+    about = result("bench_train_epyc")
+    body = [training_row(case) for case in training_cases("bench_train_epyc") if case["runs"] == 1]
+    return (
+        "\n## On another processor\n\nThe processor above multiplies matrices of bfloat16 in special units (AMX). "
+        f"An {about['machine']['processor']}, {about['machine']['cores']} cores, has none. The next table was measured "
+        f"there at the older commit `{about['commit'][:8]}`. Since then, training has become about a tenth faster.\n\n"
+        f"{table(HEADER, body)}\n"
+    )
+
+
 def speed_pages() -> dict[Path, str]:
     """Return the generated page."""
     body = [training_row(case) for case in training_cases()]
-    return {PAGE: HEAD + table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()}\n" + MEMORY}
+    return {PAGE: HEAD + table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()}\n" + older_processor() + MEMORY}

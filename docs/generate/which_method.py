@@ -153,7 +153,7 @@ def score_text(part: DataFrame, method: str, metric: str) -> str:
     if (method, metric) not in part.index:
         return "-"
     row = part.loc[(method, metric)]
-    return f"{row['mean']:.3f} ({row['rank_low']:.0f}-{row['rank_high']:.0f})"
+    return f"{row['mean']:.3f} ({row['rank_low']:g}-{row['rank_high']:g})"
 
 
 def agreement_block(collected: DataFrame) -> str:

@@ -19,10 +19,11 @@ CellKey = tuple[str, str]
 ALLOWED_DEVIATIONS = 2.0  # maximum distance of our mean from the published mean, in published standard deviations
 RULE = (
     "A number agrees if our mean is within 2 published standard deviations of the published mean, plus half a unit of "
-    "its last printed digit. A number that is printed without a standard deviation has a fixed tolerance instead. A "
-    "sign agrees if our difference has the published sign. A sign is open, and is not compared, if the published "
-    "difference is at most 2 of its standard errors plus the rounding error. p is the p-value of Welch's test for "
-    "equal means. It is not part of the rule."
+    "its last printed digit. A number that is printed without a standard deviation has a fixed tolerance instead: 5 % "
+    "of losses and total correlations, and 5 percentage points of explained variances and win rates. A sign agrees if "
+    "our difference has the published sign. A sign is open, and is not compared, if the published difference is at "
+    "most 2 of its standard errors plus the rounding error. p is the p-value of Welch's test for equal means. It is "
+    "not part of the rule."
 )
 
 

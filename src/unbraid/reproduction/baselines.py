@@ -16,7 +16,7 @@ from unbraid.reproduction.rows import PUBLISHED_DATA, longest_runs, published_na
 
 SCORES_REFERENCE = "Lin et al. (2020), arXiv:1906.06034"
 LOSSES_REFERENCE = "Dubois et al. (2019), disentangling-vae"
-CRITIC_REFERENCE = "DeVAE, table 1"
+CRITIC_REFERENCE = "DeVAE (2023), arXiv:2303.12959, table 1"
 SEEDS = 10
 # Means over 10 runs of FactorVAE on dSprites. Each mean is followed by the number that the source prints after a
 # plus-minus sign. These numbers are much smaller than the usual standard deviation over seeds, so we take them as

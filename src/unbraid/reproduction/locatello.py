@@ -147,7 +147,7 @@ def fractions_of_score(scored: DataFrame, column: str) -> dict[str, OurResult | 
         return dict.fromkeys(GROUPINGS, "needs 2 seeds and scores that differ")
     observed = {kind: explained_fraction(scored, column, by)[0] for kind, by in GROUPINGS.items()}
     expected = adjust_number_of_seeds(observed["objective"], observed["setting"], len(scored) / SETTINGS, SEEDS)
-    notes = {kind: f"{100 * observed[kind]:.0f} % without correction" for kind in GROUPINGS if len(scored) < RUNS}
+    notes = {kind: f"{observed[kind]:.3f} without correction" for kind in GROUPINGS if len(scored) < RUNS}
     return {
         kind: OurResult(value, None, len(scored), notes.get(kind, ""))
         for kind, value in zip(GROUPINGS, expected, strict=True)

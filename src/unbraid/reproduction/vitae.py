@@ -84,14 +84,14 @@ def add_appearance_scores(folder: Path, device: str, quiet: bool) -> None:
     appearance_table(folder, device=device, quiet=quiet)
 
 
-def make_target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
-    """Return the target for the signs on one dataset. It needs no metrics of codes."""
+def make_target(data: str, title: str, signs: tuple[PublishedSign, ...]) -> Target:
+    """Return the target for the signs on one dataset, which tables name by its title. It needs no metrics of codes."""
 
     def published_data(name: str) -> str | None:
         return data if published_name(name) == data else None
 
     return Target(
-        REFERENCE,
+        f"{REFERENCE}, {title}",
         signs,
         lambda table: longest_runs(runs_on_published_data(table, published_data), []),
         lambda runs: our_results(runs, signs),
@@ -101,4 +101,4 @@ def make_target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
     )
 
 
-DIGITS, BODIES = make_target("mnist", digit_signs()), make_target("body_images", body_signs())
+DIGITS, BODIES = make_target("mnist", "MNIST", digit_signs()), make_target("body_images", "bodies", body_signs())
