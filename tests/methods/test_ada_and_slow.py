@@ -94,6 +94,11 @@ def test_count_by_hand(count: int, expected: list[bool]) -> None:
     assert mark_largest(delta, torch.tensor([count])).tolist() == [expected]
 
 
+def test_rounding_does_not_choose_among_equal_latents() -> None:
+    delta = torch.tensor([[0.0, 1e-17, -1e-8, 0.0], [1.0, 1.0 + 1e-7, 0.5, 2.0]])
+    assert mark_largest(delta, torch.tensor([1, 2])).tolist() == [[True] * 4, [True, True, False, True]]
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_choices_do_not_depend_on_the_order_of_latents(k: int) -> None:
     """Permuting the latents permutes the mask in the same way, also with ties."""

@@ -19,6 +19,8 @@ from unbraid.methods.pairs import check_pairs, split_pairs
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
+ROUNDING = 1e-6  # upper limit of the error of `doubled_kl` by rounding, for equal posteriors in float32
+
 
 def doubled_kl(q1: Gaussian, q2: Gaussian) -> Float[Tensor, "n d"]:
     r"""Return twice the KL divergence of the first example's posterior from its partner's posterior, for each latent.
@@ -46,9 +48,10 @@ def mark_above_midpoint(delta: Float[Tensor, "n d"]) -> Bool[Tensor, "n d"]:
 def mark_largest(delta: Float[Tensor, "n d"], count: Int[Tensor, " n"]) -> Bool[Tensor, "n d"]:
     """Return a mask of the latents of each pair with the largest delta. Their number is `count`.
 
-    Latents of a pair with the same delta are marked together, so more than `count` latents can be marked.
+    Latents of a pair whose delta differs by less than rounding are marked together, so more than `count` latents can be
+    marked. Otherwise rounding would choose the latents of a pair of equal images.
     """
-    more = (delta[:, None, :] > delta[:, :, None]).sum(2)
+    more = (delta[:, None, :] - delta[:, :, None] > ROUNDING).sum(2)
     return more < count[:, None]
 
 
