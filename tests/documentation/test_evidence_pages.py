@@ -81,7 +81,7 @@ def test_the_table_of_quantised_autoencoders_has_the_published_numbers_and_the_o
     worse = runs.assign(**{"infomec.InfoM": runs["infomec.InfoM"].where(runs["method"] != "tripod", 0.8)})
     text = quantised_block(worse)
     assert "By InfoM, 14 of 15 pairs" in text
-    assert "Tripod is published as higher than QLAE, but is not here: open." in text
+    assert "In the paper, but not in our runs, Tripod is higher than QLAE. The reason is not known." in text
 
 
 def test_unfinished_parts_are_counted_and_named() -> None:
@@ -91,7 +91,7 @@ def test_unfinished_parts_are_counted_and_named() -> None:
     text = quantised_block(runs[runs["method"] != "tripod"])
     assert "Finished runs: 25 of 30." in text
     assert "--run hsu-shapes3d-tripod-0\n" in text
-    assert "The names of 4 more parts end in another seed." in text
+    assert "There are 4 more such parts, whose names end in other seeds." in text
     assert "hsu-shapes3d-vaes" not in text
     assert "| Tripod | 0 | - / 0.91 |" in text
     assert "of 10 pairs" in text

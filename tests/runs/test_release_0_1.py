@@ -20,7 +20,7 @@ import unbraid as ub
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
 from unbraid.runs.spec import RunSpec
-from unbraid.runtime.provenance import library_versions, machine_info
+from unbraid.runtime.provenance import library_versions
 from unbraid.training.stack import Stack
 
 RELEASE = Path(__file__).parents[1] / "fixtures" / "release_0_1"
@@ -76,9 +76,7 @@ def test_a_checkpoint_resumes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert run.id == HALF_TRAINED
     assert steps == list(range(first, 40))
     assert 0 < first < 40
-    recorded = json.loads((RELEASE / "runs" / HALF_TRAINED / "run.json").read_text())["machine"]["processor"]
-    tolerance = 0.0 if recorded == machine_info()["processor"] else 1e-5
     wanted, resumed = load_file(RELEASE / "resumed.safetensors"), load_file(runs / HALF_TRAINED / "weights.safetensors")
     assert wanted.keys() == resumed.keys()
-    for name, value in wanted.items():
-        torch.testing.assert_close(resumed[name], value, rtol=0, atol=tolerance)
+    for name, value in wanted.items():  # PyTorch's fused Adam, which that release did not use, rounds differently
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=1e-5)
