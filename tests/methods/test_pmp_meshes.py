@@ -19,9 +19,9 @@ from unbraid.data import known_sources
 from unbraid.methods import PMP
 from unbraid.methods import pmp_losses as losses
 from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
+from unbraid.nets.checking import check_net
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import PointFeatures, pointnet
-from unbraid.nets.registry import check_net
 from unbraid.nets.vae import VAENet
 from unbraid.pictures.subspaces import swap_subspaces
 from unbraid.runs.network import build_net

@@ -16,9 +16,10 @@ from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers.faust import Meshes
 from unbraid.methods import UVITAE, VAE, Method
+from unbraid.nets.checking import check_net
 from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import critic, mlp
-from unbraid.nets.registry import NETS, check_net, resolve_net
+from unbraid.nets.registry import NETS, resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec

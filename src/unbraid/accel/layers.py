@@ -195,8 +195,8 @@ class Flatten(nn.Flatten):
 class Conv(nn.Conv2d):
     """A stride-2 convolution that halves the side of the image.
 
-    If `reduced`, the layer multiplies in bfloat16 and adds in float32. If `plain`, it always uses PyTorch's function,
-    whose gradient can be differentiated under `vmap`.
+    If `reduced`, the layer multiplies in bfloat16 and adds in float32. The output has the dtype of the input. If
+    `plain`, it always uses PyTorch's function, whose gradient can be differentiated under `vmap`.
     """
 
     reduced = False
@@ -208,7 +208,7 @@ class Conv(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         fast = x.device.type == "cpu" and x.shape[-1] % 2 == x.shape[-2] % 2 == 0 and not self.plain
         convolve: Callable[..., Tensor] = FastConv.apply if fast else conv
-        return convolve(*self.operands(x, self.weight, cast(Tensor, self.bias)))
+        return convolve(*self.operands(x, self.weight, cast(Tensor, self.bias))).to(x.dtype)
 
     def operands(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the input and the parameters in the precision of the layer."""
@@ -219,8 +219,7 @@ class Conv(nn.Conv2d):
 class ConvTranspose(nn.ConvTranspose2d):
     """A stride-2 transposed convolution that doubles the side of the image.
 
-    If `reduced`, the layer multiplies in bfloat16 and adds in float32. The output of the last layer of a decoder is
-    always float32.
+    If `reduced`, the layer multiplies in bfloat16 and adds in float32. The output has the dtype of the input.
     """
 
     reduced = False
@@ -230,7 +229,7 @@ class ConvTranspose(nn.ConvTranspose2d):
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # output_size is ignored
         transpose: Callable[..., Tensor] = FastConvTranspose.apply if x.device.type == "cpu" else conv_transpose
-        return transpose(*self.operands(x, self.weight, cast(Tensor, self.bias)))
+        return transpose(*self.operands(x, self.weight, cast(Tensor, self.bias))).to(x.dtype)
 
     def operands(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the input and the parameters in the precision of the layer. The output has the dtype of the bias."""

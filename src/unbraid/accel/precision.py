@@ -48,15 +48,25 @@ def matmul_precision(precision: str) -> Iterator[None]:
     """Allow TensorFloat-32 in float32 products on a GPU inside this context if `precision` is "tf32".
 
     Otherwise forbid it. Inside the context, cuDNN uses only algorithms that give the same bits every time.
+
+    Raises:
+        UserError: If the process has set the attribute `fp32_precision` of a backend of PyTorch. PyTorch does not allow
+            to mix it with `torch.set_float32_matmul_precision`, which this function uses.
     """
     allow = precision == "tf32"
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allow
-    try:
-        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=allow):
-            yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+    with contextlib.ExitStack() as stack:
+        try:
+            before = torch.get_float32_matmul_precision()
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=allow))
+        except RuntimeError as error:
+            raise UserError(
+                "The precision of float32 products must not be set by an attribute fp32_precision of torch.backends, "
+                "because unbraid sets it for every run. Got such a setting. Remove it, and choose fp32, tf32 or bf16 "
+                "as the precision of the run."
+            ) from error
+        stack.callback(torch.set_float32_matmul_precision, before)
+        torch.set_float32_matmul_precision("high" if allow else "highest")
+        yield
 
 
 class Float64Operations(TorchFunctionMode):

@@ -75,8 +75,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     runs += train(METHODS, steps=options.steps, out=folder, add=True, **SETTINGS)
     rows = score(runs, DEMO_METRICS, codes=["mean"])
     bounds = bounds_rows(run_samples(runs, Protocol(), True), list(DEMO_METRICS), Protocol(), True)
-    print("\nScores of the posterior means (higher is better, except for the total correlation). The last rows are the")
-    print("scores of a perfect code and of pure noise. A score is good only if it is well above that of noise:")
+    print("\nScores of the posterior means. The last rows are the scores of a perfect code and of pure noise. A score")
+    print("is good only if it is well above that of noise. The total correlation is good if it is low:")
     body = [[row["label"], *(row[headline(name)] for name in DEMO_METRICS)] for row in [*rows, *bounds]]
     print(table(["run", *("total corr." if name == "unsupervised" else name for name in DEMO_METRICS)], body))
     best = max(range(1, len(runs)), key=lambda i: rows[i]["mig.discrete_mig"])

@@ -25,10 +25,11 @@ The following example defines a builder and checks its network before training:
 
 from __future__ import annotations
 
+from unbraid.nets.checking import check_net
 from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
-from unbraid.nets.registry import NETS, check_net, resolve_net
+from unbraid.nets.registry import NETS, resolve_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.nets.vitae import (
     vitae_bodies,

@@ -1,4 +1,4 @@
-"""The registry of network presets, and functions that resolve and check networks given by the user."""
+"""The registry of network presets, and functions that resolve networks given by the user."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import copy
 import hashlib
 
 import torch
-from torch import nn
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.nets import vitae
+from unbraid.nets.checking import check_pair
 from unbraid.nets.conv import burgess, dubois, fumero, kim, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
-from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runtime.importing import check_trust, import_name, trust_name
 from unbraid.runtime.plugins import Registry
 
@@ -47,11 +47,21 @@ QUALIFIED: dict[str, PairBuilder] = {recorded: NETS[name] for name, recorded in 
 
 
 def _digest(pair: Pair) -> str:
-    """Return 12 hexadecimal digits that identify the structure and the weights of a pair of modules."""
+    """Return 12 hexadecimal digits that identify a pair of modules.
+
+    They depend on the structure, the weights and the buffers, on which parameters are frozen, and on which modules with
+    buffers are in evaluation mode, because batch normalisation behaves differently there.
+    """
     digest = hashlib.sha256(str(pair).encode())
     for module in pair:
-        for tensor in module.state_dict().values():
+        state, buffers = module.state_dict(), dict(module.named_buffers())
+        unstored = [value for name, value in buffers.items() if name not in state]
+        for tensor in [*state.values(), *unstored]:
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+        evaluated = [name for name, part in module.named_modules() if part._buffers and not part.training]
+        if frozen or evaluated:
+            digest.update(repr((frozen, evaluated)).encode())
     return digest.hexdigest()[:12]
 
 
@@ -61,8 +71,9 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     Args:
         net: The network, in one of three forms. A string is the name of a preset in `NETS`, ``module:function`` or
             ``file.py:function``.
-            A function ``(shape, latents) -> (encoder, decoder)`` is called once per seed, so each seed has different
-            initial weights. A pair of modules is copied with its weights, so all runs start from the same weights.
+            A function ``(shape, latents) -> (encoder, decoder)`` is called at least once per run, with the random
+            generator seeded by the run, so each seed has different initial weights. It must create new modules in
+            every call. A pair of modules is copied with its weights, so all runs start from the same weights.
             A name of the form ``module:function`` is imported. If the name was read from a file, first check with
             `check_stored_net` that the user has consented to run its code.
 
@@ -70,15 +81,16 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
         The name, and a function ``(shape, latents) -> (encoder, decoder)``.
 
     Raises:
-        UserError: If the name is unknown or cannot be imported, or if it is the recorded name of a pair of modules.
-            Such a name contains only a hash, so the pair itself must be passed again.
+        UserError: If the name is unknown or cannot be imported, if a pair cannot be copied (see `check_pair`), or if
+            the name is the recorded name of a pair of modules. Such a name contains only a hash, so the pair itself
+            must be passed again.
 
     >>> resolve_net("mlp")[0], resolve_net(mlp)[0], resolve_net("pointnet")[0]
     ('mlp', 'mlp', 'unbraid.nets.pointnet:pointnet')
     """
     if isinstance(net, tuple):
-        pair = net
-        return f"modules:{_digest(pair)}", lambda shape, latents: (copy.deepcopy(pair[0]), copy.deepcopy(pair[1]))
+        check_pair(net)
+        return f"modules:{_digest(net)}", lambda shape, latents: copy.deepcopy(net)
     if callable(net):
         preset_names = {builder: RECORDED_NAMES.get(name, name) for name, builder in NETS.items()}
         name = preset_names.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}")
@@ -117,60 +129,3 @@ def check_stored_net(name: str, where: object, trust: bool, file: str | None = N
     """
     if ":" in name and name not in QUALIFIED and not name.startswith("modules:"):
         check_trust("network", name, where, trust, file)
-
-
-def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
-    """Raise an error if outputs of a network have wrong shapes, or if it has dropout layers or only frozen parameters.
-
-    Dropout is rejected because it draws random numbers that the seed of the run does not determine.
-
-    Args:
-        net: The network, which is not modified.
-        shape: Shape of one example.
-        latents: Number of latents.
-
-    Raises:
-        UserError: If the network has a dropout layer, if it has parameters but none requires gradients, or if the
-            encoder does not map (b, ...) to (b, 2 * latents). If the network has a decoder, also if the decoder does
-            not map (b, latents) to (b, ...), or if it ends in a sigmoid although the likelihood expects logits.
-    """
-    for module in net.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            raise UserError(
-                f"A network must not draw random numbers itself. Got {module} instead. Remove the dropout layers."
-            )
-    parameters = list(net.parameters())
-    if parameters and not any(parameter.requires_grad for parameter in parameters):
-        raise UserError(
-            "A network must have a parameter that requires gradients. Got only frozen parameters "
-            "(requires_grad=False), which are not trained. Call requires_grad_(True) on the modules that are to be "
-            "trained."
-        )
-    if net.likelihood.mean is torch.sigmoid and _ends_in_sigmoid(net.decoder):
-        raise UserError(
-            "A decoder of Bernoulli pixels must return logits, because the likelihood applies a sigmoid. Got a decoder "
-            "that ends in a sigmoid instead. Remove it, or choose the likelihood 'normal' or 'gaussian'."
-        )
-    copied = copy.deepcopy(net).eval()
-    with torch.no_grad():
-        encoded = copied.encoder(torch.zeros(2, *shape))
-        if encoded.shape != (2, 2 * latents):
-            raise UserError(
-                f"The encoder must return 2 x {latents} numbers per example (means, then log variances). "
-                f"Got shape {tuple(encoded.shape)} for a batch of 2 examples instead."
-            )
-        if copied.decoder is None:
-            return
-        output = copied.decoder(encoded[:, :latents])
-    if output.shape != (2, *shape):
-        raise UserError(
-            f"The decoder must return the shape of an example, {shape}. Got shape {tuple(output.shape[1:])} instead."
-        )
-
-
-def _ends_in_sigmoid(decoder: nn.Module | None) -> bool:
-    """Return whether the last layer of a decoder is a sigmoid. For VITAE, examine the decoder of the appearance."""
-    last = decoder.appearance if isinstance(decoder, vitae.VitaeDecoder) else decoder
-    while isinstance(last, nn.Sequential) and len(last):
-        last = last[-1]
-    return isinstance(last, nn.Sigmoid)

@@ -14,9 +14,9 @@ COLLAPSE_ADVICE = "Train longer, or with a larger learning rate or a smaller wei
 
 
 def last_kl(run: Run) -> float:
-    """Return the last logged KL of all latents of a run, or infinity if it has not logged the KL."""
+    """Return the last logged KL of all latents of a run, or infinity if it diverged or has not logged the KL."""
     terms = run.spec.method.kl_terms
-    if not run.log or not terms or not run.log[-1].keys() >= set(terms):
+    if run.divergence or not run.log or not terms or not run.log[-1].keys() >= set(terms):
         return math.inf
     return sum(run.log[-1][term] for term in terms)
 
@@ -25,7 +25,7 @@ def collapse_notes(runs: Sequence[Run]) -> list[str]:
     """Return a sentence about the runs whose posterior is practically the prior, if there are any.
 
     These are the runs whose last logged KL is below `COLLAPSED_NATS`. Their codes carry almost no information about the
-    examples. Runs that were not trained, and methods that do not log a KL, are not counted.
+    examples. Runs that diverged or were not trained, and methods that do not log a KL, are not counted.
     """
     found = [run.label for run in runs if last_kl(run) < COLLAPSED_NATS]
     return [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +19,15 @@ from unbraid.nets.registry import NETS
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.runs.spec import RunSpec
 
+_BUILDING = threading.Lock()  # because all threads of a process share PyTorch's random generator
+
 
 def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VAENet:
     """Build the untrained network of a run for examples of shape `shape`.
 
     The random generator is seeded with the seed of the spec, so equal specs have equal initial weights.
     """
-    with torch.random.fork_rng(devices=[]), explained_errors(spec.net):
+    with _BUILDING, torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
         net = spec.method.build(NewModules(spec.net, builder), shape, spec.latents, spec.likelihood)
     exact = {
@@ -38,16 +41,19 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
 
 
 class NewModules:
-    """A function that builds networks and raises an error if they contain modules of an earlier call.
+    """A function that builds networks and raises an error if they contain modules or parameters of an earlier call.
 
     Runs would otherwise share their weights. Modules without parameters and buffers may occur in several networks.
 
     Args:
         net: The name of the network, for the error message.
         builder: The function that builds an encoder and a decoder.
+
+    Attributes:
+        earlier: The modules and parameters of all earlier calls of all such functions that still exist, by identity.
     """
 
-    returned: ClassVar[WeakSet[nn.Module]] = WeakSet()
+    earlier: ClassVar[WeakValueDictionary[int, nn.Module | Tensor]] = WeakValueDictionary()
 
     def __init__(self, net: str, builder: PairBuilder) -> None:
         self.net, self.builder = net, builder
@@ -56,14 +62,15 @@ class NewModules:
         """Return the encoder and the decoder that the function has built."""
         pair = self.builder(shape, latents)
         whole = nn.ModuleList([part for part in pair if isinstance(part, nn.Module)])
-        modules = [m for m in whole.modules() if m._parameters or m._buffers]
-        if any(module in self.returned for module in modules):
+        modules = [module for module in whole.modules() if module._parameters or module._buffers]
+        objects: list[nn.Module | Tensor] = [*modules, *whole.parameters()]
+        if any(self.earlier.get(id(one)) is one for one in objects):
             raise UserError(
-                f"A function that builds a network must create new modules in every call. Got modules of an earlier "
-                f"call from {self.net!r}. Create them inside the function, or pass the two modules themselves as "
-                "net=(encoder, decoder), which are then copied."
+                "A function that builds a network must create new modules and parameters in every call. Got some of an "
+                f"earlier call from {self.net!r}. Create them inside the function, for example by copy.deepcopy, or "
+                "pass the two modules themselves as net=(encoder, decoder), which are then copied."
             )
-        self.returned.update(modules)
+        self.earlier.update((id(one), one) for one in objects)
         return pair
 
 

@@ -17,6 +17,7 @@ from unbraid.data.own.examples import network_input
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.method import Method
+from unbraid.nets.checking import mark_as_trained
 from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
@@ -267,7 +268,8 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
             f"The weights in {where} do not fit the network of their spec. {describe_misfit(net, weights)} Pass data "
             "whose examples have the same shape as in training, or train the run again."
         ) from error
-    return net.eval().requires_grad_(False)
+    mark_as_trained(net)
+    return net.eval()
 
 
 def open_run(

@@ -1,10 +1,11 @@
-"""Rejecting objectives that draw random numbers from a source other than `noise`, or that replace buffers."""
+"""Rejecting runs whose results the seed does not determine, or whose buffers would be lost."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unbraid.data.dataset import FactorData
@@ -18,8 +19,8 @@ def check_randomness(spec: RunSpec, data: FactorData, builder: PairBuilder) -> N
     """Compute the first step of a run twice, and raise an error if it draws random numbers without `noise`.
 
     Operations of PyTorch that draw random numbers are rejected on every device. Other sources, such as NumPy, are
-    detected only on a CPU, where equal computations have equal results. An error is also raised if the network replaces
-    a buffer by another tensor, because its new value would be lost.
+    detected only on a CPU, where equal computations have equal results. An error is also raised if the step replaces a
+    buffer by another tensor, or changes a buffer that is not stored, because the new value would be lost.
     """
     stack = Stack([spec], data, builder, vmapped=False, fused=False)
     initial, found = {name: value.clone() for name, value in stack.buffers.items()}, []
@@ -28,20 +29,19 @@ def check_randomness(spec: RunSpec, data: FactorData, builder: PairBuilder) -> N
             stack.buffers[name].copy_(value)
         with RejectRandomness():  # type: ignore[no-untyped-call]
             found.append(stack._gradients_one_by_one(stack.device_step)[0].nan_to_num())
-        reject_replaced_buffers(stack)
+        reject_lost_buffers(stack, initial)
     first, second = found
     if data.device.type == "cpu" and not torch.equal(first, second):
         raise randomness_error("different results for the same step, seed and parameters")
 
 
-def reject_replaced_buffers(stack: Stack) -> None:
-    """Raise an error if a buffer of the first run is not part of the state of the stack any more."""
-    now = dict(stack.modules[0].net.named_buffers())
-    for name, value in stack.buffers.items():
-        if name not in now or now[name].data_ptr() != value[0].data_ptr():
+def reject_lost_buffers(stack: Stack, initial: dict[str, Tensor]) -> None:
+    """Raise an error if a step has changed a buffer that is not stored with the run."""
+    for name, before in initial.items():
+        if name not in stack.state_sources.values() and not torch.equal(stack.buffers[name], before):
             raise UserError(
-                f"A network must change its buffers in place. Got the buffer {name}, which was replaced by another "
-                "tensor in a training step. Use operations such as self.count.add_(1) or self.mean.copy_(new)."
+                f"A buffer that training changes must be stored. Got the buffer {name}, which was registered with "
+                "persistent=False. Register it with persistent=True."
             )
 
 

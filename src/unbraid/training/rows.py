@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.accel.adam import Adam
+from unbraid.errors import UserError
 from unbraid.methods.method import Method
 from unbraid.nets.vae import VAENet
 
@@ -30,10 +31,36 @@ FROZEN = Adam(learning_rate=0.0, regularised=False)
 def state_sources(net: nn.Module) -> dict[str, str]:
     """Return, for each name in the `state_dict` of a module, the name of its parameter or buffer.
 
-    The two names differ if a tensor has several places in the module. Buffers that are not persistent are left out.
+    The two names differ if a tensor has several places in the module, such as a weight that two layers share. Buffers
+    that are not persistent are left out.
+
+    Raises:
+        UserError: If the `state_dict` contains something else than parameters and buffers.
     """
-    own = {id(tensor): name for name, tensor in [*net.named_parameters(), *net.named_buffers()]}
-    return {name: own[id(tensor)] for name, tensor in net.state_dict(keep_vars=True).items()}
+    named = [*net.named_parameters(), *net.named_buffers()]
+    own, names = {id(tensor): name for name, tensor in named}, {name for name, _ in named}
+    sources = {}
+    for name, value in net.state_dict(keep_vars=True).items():
+        if name not in names and id(value) not in own:
+            raise UserError(
+                f"The state of a network must consist of its parameters and buffers. Got {name} in its state_dict, for "
+                "example from get_extra_state or a hook. Register it as a buffer, or remove it."
+            )
+        sources[name] = name if name in names else own[id(value)]
+    return sources
+
+
+def buffer_places(net: nn.Module) -> dict[str, list[tuple[str, str]]]:
+    """Return the places of each buffer, by the name that `named_buffers` gives it.
+
+    A place is the name of a module and that of its attribute. Several modules may have the same buffer.
+    """
+    own = {id(buffer): name for name, buffer in net.named_buffers()}
+    places: dict[str, list[tuple[str, str]]] = {name: [] for name in own.values()}
+    for name, buffer in net.named_buffers(remove_duplicate=False):
+        module, _, attribute = name.rpartition(".")
+        places[own[id(buffer)]].append((module, attribute))
+    return places
 
 
 @dataclass(frozen=True)

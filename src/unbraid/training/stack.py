@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from unbraid.accel.precision import matmul_precision
 from unbraid.accel.sequential import use_fast_sequences
 from unbraid.accel.tracing import CompiledFunction
 from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
 from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
 from unbraid.methods.method import Batch, Method
@@ -38,7 +39,7 @@ from unbraid.training.compiled import compile_step, is_worth_compiling
 from unbraid.training.fused.streams import Product, all_postponed_products, postponed_joins
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.parts import BatchPart
-from unbraid.training.rows import Layout, Storage, adam_segments, state_sources
+from unbraid.training.rows import Layout, Storage, adam_segments, buffer_places, state_sources
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
 # penalties on the decoder, and the change of the weights after the last step.
@@ -86,6 +87,14 @@ class Divergence:
 def _expand_per_run(value: float | Tensor, rows: Tensor) -> Tensor:
     """Expand a number or a tensor to a contiguous float32 tensor (r), with one value per row."""
     return torch.as_tensor(value, dtype=torch.float32, device=rows.device).expand(len(rows)).contiguous()
+
+
+def parameter_gradients(loss: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the gradient of each parameter. It is 0 for parameters that are frozen or that the loss does not use."""
+    every = list(parameters)
+    trained = [parameter for parameter in every if parameter.requires_grad]
+    found = iter(torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True))
+    return [next(found) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in every]
 
 
 class Stack:
@@ -147,7 +156,7 @@ class Stack:
             for name in self.method.hypers()
         }
         self.layout = Layout.from_module(nets[0])
-        self.state_sources = state_sources(nets[0])
+        self.state_sources, self.buffer_places = state_sources(nets[0]), buffer_places(nets[0])
         rows = [self.layout.flatten(net) for net in nets]
         self.buffers = {
             name: torch.stack([dict(net.named_buffers())[name] for net in nets]).to(device)
@@ -213,7 +222,6 @@ class Stack:
             views = self.layout.unflatten(row)
             for name, parameter in module.net.named_parameters():
                 parameter.data = views[name]
-                parameter.requires_grad_()
             use_fast_sequences(module.net)
 
     def __len__(self) -> int:
@@ -304,6 +312,10 @@ class Stack:
         }
         return self.storage.layout.columns(self.rows), {**self.buffers, **read}, self.hypers, self.seeds, step
 
+    def _is_trained(self, name: str) -> bool:
+        """Return whether a parameter requires gradients. The rows of kernels always do."""
+        return name not in self.layout.frozen
+
     def _is_float32(self, name: str) -> bool:
         """Return whether the network of a parameter is computed in float32, from the parameters themselves."""
         return name.partition(".")[0] in self.specs[0].float32_networks
@@ -315,10 +327,9 @@ class Stack:
         layer of `product_layers`. The arguments are the flattened result of `_tensors`.
         """
         columns, read, hypers, seeds, step = tree_unflatten(tensors, structure)
-        leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
+        leaves = {name: part.detach().requires_grad_(self._is_trained(name)) for name, part in columns.items()}
         loss, values = vmap(self.objective, in_dims=(0, 0, 0, 0, None))(leaves, read, hypers, seeds, step)
-        inputs = list(leaves.values())
-        gradients = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
+        gradients = parameter_gradients(loss.sum(), leaves.values())
         products = all_postponed_products()
         self.product_layers = {network: [p.layer for p in found] for network, found in products.items()}
         return [values, *gradients, *(factor for found in products.values() for p in found for factor in (p.x, p.g))]
@@ -341,12 +352,14 @@ class Stack:
         in a row.
         """
         columns = self.storage.layout.columns(self.rows)
-        leaves = {name: part[i].detach().clone().requires_grad_() for name, part in columns.items()}
+        leaves = {name: part[i].detach().clone() for name, part in columns.items()}
+        for name, leaf in leaves.items():
+            leaf.requires_grad_(self._is_trained(name))
         parameters = {name: to_channels_last(leaf) for name, leaf in leaves.items()}
         buffers = {name: value[i].clone() for name, value in self.buffers.items()}
         hypers = {name: value[i] for name, value in self.hypers.items()}
         loss, terms = self.objective(parameters, buffers, hypers, self.seeds[i], step)
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        found = parameter_gradients(loss, leaves.values())
         for name, value in self.buffers.items():
             value[i].copy_(buffers[name])
         return terms, dict(zip(leaves, found, strict=True))
@@ -367,14 +380,27 @@ class Stack:
     def _gradient(self, i: int, step: Tensor) -> Tensor:
         """Return the terms of member `i`, and write its gradient to its row of `grad`."""
         module, hypers = self.modules[i], {name: value[i] for name, value in self.hypers.items()}
-        for name, value in self.buffers.items():
-            owner, _, last = name.rpartition(".")
-            setattr(module.net.get_submodule(owner), last, value[i])
+        buffers = {name: value[i] for name, value in self.buffers.items()}
+        for name, places in self.buffer_places.items():
+            for owner, attribute in places:
+                setattr(module.net.get_submodule(owner), attribute, buffers[name])
         loss, values = self._evaluate(module, hypers, self.seeds[i], step)
-        inputs = list(module.net.parameters())
-        gradients = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+        self._reject_replaced_buffers(module.net, buffers)
+        gradients = parameter_gradients(loss, module.net.parameters())
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=self.grad[i])
         return values
+
+    def _reject_replaced_buffers(self, net: VAENet, buffers: dict[str, Tensor]) -> None:
+        """Raise an error if the buffers of a network are not the given tensors any more."""
+        for name, places in self.buffer_places.items():
+            for owner, attribute in places:
+                now = getattr(net.get_submodule(owner), attribute, None)
+                if now is None or now.data_ptr() != buffers[name].data_ptr():
+                    raise UserError(
+                        f"A network must change its buffers in place. Got the buffer {name}, which was replaced by "
+                        "another tensor in a training step. Use operations such as self.count.add_(1) or "
+                        "self.mean.copy_(new)."
+                    )
 
     def advance(self) -> None:
         """Take one training step of every run that is still finite."""

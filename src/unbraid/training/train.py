@@ -27,7 +27,8 @@ from unbraid.errors import UserError, warn_user
 from unbraid.methods import Method
 from unbraid.methods.added_support import check_support
 from unbraid.methods.decoder_penalties import check_penalised
-from unbraid.nets.registry import check_net, resolve_net
+from unbraid.nets.checking import check_device, check_net
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
 from unbraid.runs.network import build_net
@@ -320,6 +321,7 @@ def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder
         net = build_net(spec, data.shape, builder)
         check_penalised(spec.method, spec.penalties, net)
         check_net(net, data.shape, spec.latents)
+        check_device(net, data.device)
         if is_own(spec):
             check_randomness(spec, data, builder)
 

@@ -62,11 +62,13 @@ def is_plain_layer(layer: nn.Module) -> bool:
 def layers_in(net: nn.Module) -> list[nn.Module]:
     """Return the modules of an `nn.Sequential` of which kernels may take the place, or an empty list.
 
-    The list is empty for other networks, and if a module has hooks or a `forward` of its own, which kernels do not
-    call.
+    The list is empty for other networks, for a sequence with parameters of its own, and if a module has hooks or a
+    `forward` of its own, which kernels do not call.
     """
+    if type(net) is not nn.Sequential or net._parameters:
+        return []
     changed = any(has_hooks(module) or "forward" in vars(module) for module in net.modules())
-    return list(net) if type(net) is nn.Sequential and not changed else []
+    return [] if changed else list(net)
 
 
 def _negative_slope(module: nn.Module) -> float | None:
