@@ -198,7 +198,7 @@ def best_cut(node: Node, columns: Columns, perm: Array, left: Array, to_search: 
         for b in range(columns.offset[f], columns.offset[f + 1]):
             if to_search[b]:
                 inside = sum_inside_bin(node, columns, f, b, left[b], sums)
-                if any_gain_may_exceed(inside, node, best.gain * SLACK):
+                if any_gain_may_exceed(inside[:-1], node, best.gain * SLACK):
                     best = best_cut_inside_bin(node, columns, f, u, b, left[b], inside, best)
     return best
 
