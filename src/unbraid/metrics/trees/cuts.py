@@ -39,6 +39,7 @@ class Node(NamedTuple):
     hist: Array  # (2, bins): histograms of the rows with residual <= 0 and > 0
     where: Array  # (n,): the node of every row
     number: Number  # the number of this node
+    mask: Array  # (15,): -1 (all bits set) at the number of this node, and 0 elsewhere
     packed: Array  # (n,): 1 << shift, plus the fixed-point residual
     shift: Number
     total: Number  # the sum of `packed` over the node
@@ -65,56 +66,6 @@ def gain(w: Number, s: Number, W: Number, S: Number) -> Number:
     return excess * excess / np.float64(w * (W - w))
 
 
-@kernel()
-def best_cut_between_bins(node: Node, columns: Columns, perm: Array, left: Array) -> Cut:
-    """Find the best cut between bins, and write to `left`, for each bin, the sum over the lower bins of its column."""
-    hist, shift, offset = node.hist, node.shift, columns.offset
-    W, S = unpack_sum(node.total, shift)
-    best, rank, position, bar = -1.0, -1, np.int64(-1), -1.0
-    for u in range(len(perm)):
-        f, below = perm[u], np.int64(0)
-        for b in range(offset[f], offset[f + 1]):
-            left[b] = below
-            w, s = unpack_sum(below, shift)
-            if gain_exceeds(
-                w, s, W, S, bar
-            ):  # false if one side of the cut is empty: `gain_exceeds` then compares 0 with 0
-                value = gain(w, s, W, S)
-                if value > best:
-                    best, rank, position, bar = value, u, np.int64(columns.start[b + f]), value * SLACK
-            below += hist[0, b] + hist[1, b]
-    return Cut(best, rank, position)
-
-
-@kernel()
-def best_cut_inside_bin(
-    node: Node, columns: Columns, f: Number, rank: Number, b: Number, left: Number, best: Cut
-) -> Cut:
-    """Return the better of `best` and the best cut inside bin b of column f.
-
-    `rank` is the position of the column in the random order, and `left` is the sum over the lower bins.
-    """
-    order, values, where, packed, shift = columns.order[f], columns.values[f], node.where, node.packed, node.shift
-    W, S = unpack_sum(node.total, shift)
-    begin, inside, bar = columns.start[b + f], left, best.gain * SLACK
-    for j in range(begin, columns.start[b + f + 1]):
-        i = order[j]
-        own = where[i] == node.number
-        w, s = unpack_sum(inside, shift)
-        if gain_exceeds(w, s, W, S, bar) and own and inside != left:
-            value = gain(w, s, W, S)
-            first = rank < best.rank or (rank == best.rank and j < best.position)
-            if value > best.gain or (value == best.gain and first):
-                before = j - 1
-                while where[order[before]] != node.number:
-                    before -= 1
-                if values[j] > values[before] + RESOLUTION:
-                    best = Cut(value, np.int64(rank), np.int64(j))
-                    bar = value * SLACK
-        inside += packed[i] if own else np.int64(0)
-    return best
-
-
 @kernel(inline="always")
 def gain_may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Number:
     """Return whether the gain could be above `bar`, given w, s, W and S as floating-point numbers.
@@ -123,6 +74,54 @@ def gain_may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> 
     """
     excess = abs(W * s - w * S) + 1024.0
     return excess * excess > bar * w * (W - w)
+
+
+@kernel()
+def sum_lower_bins(hist: Array, begin: Number, end: Number, left: Array) -> None:
+    """Write to `left`, for each of the bins of one column, the sum over the lower bins."""
+    negative, positive, left, below = hist[0, begin:end], hist[1, begin:end], left[begin:end], np.int64(0)
+    for b in range(end - begin):
+        left[b] = below
+        below += negative[b] + positive[b]
+
+
+@kernel()
+def any_gain_may_exceed(sums: Array, node: Node, bar: Number) -> Number:
+    """Return whether a cut with one of the given sums on its left might have a gain above `bar`.
+
+    The loop has no branches, so that it can be vectorised.
+    """
+    count, total = unpack_sum(node.total, node.shift)
+    W, S = np.float64(count), np.float64(total)
+    found = False
+    for b in range(len(sums)):
+        packed_count, packed_sum = unpack_sum(sums[b], node.shift)
+        w, s = np.float64(packed_count), np.float64(packed_sum)
+        found |= gain_may_exceed(w, s, W, S, bar) & (w > 0) & (w < W)
+    return found
+
+
+@kernel()
+def best_cut_between_bins(node: Node, columns: Columns, perm: Array, left: Array) -> Cut:
+    """Find the best cut between bins, and write to `left`, for each bin, the sum over the lower bins of its column."""
+    shift, offset = node.shift, columns.offset
+    W, S = unpack_sum(node.total, shift)
+    best, rank, position, bar = -1.0, -1, np.int64(-1), -1.0
+    for u in range(len(perm)):
+        f = perm[u]
+        begin, end = offset[f], offset[f + 1]
+        sum_lower_bins(node.hist, begin, end, left)
+        if not any_gain_may_exceed(left[begin:end], node, bar):
+            continue
+        for b in range(begin, end):
+            w, s = unpack_sum(left[b], shift)
+            if gain_exceeds(
+                w, s, W, S, bar
+            ):  # false if one side of the cut is empty: `gain_exceeds` then compares 0 with 0
+                value = gain(w, s, W, S)
+                if value > best:
+                    best, rank, position, bar = value, u, np.int64(columns.start[b + f]), value * SLACK
+    return Cut(best, rank, position)
 
 
 @kernel()
@@ -146,26 +145,47 @@ def mark_promising_bins(node: Node, left: Array, divisible: Array, bar: Number, 
 
 
 @kernel()
-def may_hold_better_cut(
-    node: Node, columns: Columns, f: Number, b: Number, left: Number, bar: Number, sums: Array
-) -> Number:
-    """Return whether a cut inside bin b of column f might have a gain above `bar`.
+def sum_inside_bin(node: Node, columns: Columns, f: Number, b: Number, left: Number, sums: Array) -> Array:
+    """Return the running sums of `packed` over the node's rows in bin b of column f, starting from `left`.
 
-    The sums are computed in a separate loop, so that the loop with the comparisons can be vectorised.
+    They are written to the beginning of `sums`. The mask replaces a comparison, because the branches of a comparison
+    are slow: whether a row belongs to the node is not predictable.
     """
-    order, where, packed, shift = columns.order[f], node.where, node.packed, node.shift
+    order, where, packed, mask = columns.order[f], node.where, node.packed, node.mask
     begin, end = columns.start[b + f], columns.start[b + f + 1]
     for j in range(end - begin):
         i = order[begin + j]
-        left += packed[i] if where[i] == node.number else np.int64(0)
+        left += packed[i] & mask[where[i]]
         sums[j] = left
-    count, total = unpack_sum(node.total, shift)
-    W, S = np.float64(count), np.float64(total)
-    better = False
-    for j in range(end - begin - 1):
-        w, s = unpack_sum(sums[j], shift)
-        better |= gain_may_exceed(np.float64(w), np.float64(s), W, S, bar)
-    return better
+    return sums[: end - begin]
+
+
+@kernel()
+def best_cut_inside_bin(
+    node: Node, columns: Columns, f: Number, rank: Number, b: Number, left: Number, sums: Array, best: Cut
+) -> Cut:
+    """Return the better of `best` and the best cut inside bin b of column f.
+
+    `rank` is the position of the column in the random order, `left` is the sum over the lower bins, and `sums` are the
+    running sums inside the bin. They change at the rows that belong to the node.
+    """
+    order, values, where, shift = columns.order[f], columns.values[f], node.where, node.shift
+    W, S = unpack_sum(node.total, shift)
+    begin, bar = columns.start[b + f], best.gain * SLACK
+    for j in range(begin + 1, begin + len(sums)):
+        inside = sums[j - begin - 1]
+        w, s = unpack_sum(inside, shift)
+        if gain_exceeds(w, s, W, S, bar) and inside != sums[j - begin] and inside != left:
+            value = gain(w, s, W, S)
+            first = rank < best.rank or (rank == best.rank and j < best.position)
+            if value > best.gain or (value == best.gain and first):
+                before = j - 1
+                while where[order[before]] != node.number:
+                    before -= 1
+                if values[j] > values[before] + RESOLUTION:
+                    best = Cut(value, np.int64(rank), np.int64(j))
+                    bar = value * SLACK
+    return best
 
 
 @kernel()
@@ -176,8 +196,10 @@ def best_cut(node: Node, columns: Columns, perm: Array, left: Array, to_search: 
     for u in range(len(perm)):
         f = perm[u]
         for b in range(columns.offset[f], columns.offset[f + 1]):
-            if to_search[b] and may_hold_better_cut(node, columns, f, b, left[b], best.gain * SLACK, sums):
-                best = best_cut_inside_bin(node, columns, f, u, b, left[b], best)
+            if to_search[b]:
+                inside = sum_inside_bin(node, columns, f, b, left[b], sums)
+                if any_gain_may_exceed(inside[:-1], node, best.gain * SLACK):
+                    best = best_cut_inside_bin(node, columns, f, u, b, left[b], inside, best)
     return best
 
 

@@ -132,6 +132,7 @@ def grow_tree(
     """
     hist, rows, where = space.hist, space.rows, space.where
     begin, end, total = np.zeros(15, np.int64), np.zeros(15, np.int64), np.zeros(INNER, np.int64)
+    mask = np.zeros(15, np.int64)
     for i in range(len(rows)):
         rows[i] = i
         where[i] = 0
@@ -141,7 +142,8 @@ def grow_tree(
         a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
         f, low, cut, mid = np.int64(0), np.float32(np.inf), np.inf, z  # without a cut, all rows go left
         if z - a > 1 and total[t] != 0:  # the total stays 0 in the descendants of a node without a cut
-            node = Node(hist[t], where, t, packed, shift, total[t])
+            mask[t] = -1
+            node = Node(hist[t], where, t, mask, packed, shift, total[t])
             seed = shuffle(space.perm, seed)
             best = best_cut(node, columns, space.perm, space.left, space.to_search, space.sums)
             won = best.gain / np.float64(z - a) / (scale * scale)
@@ -150,6 +152,7 @@ def grow_tree(
                 low, high = values_around_cut(node, columns, f, best.position)
                 cut = np.float64(low) / 2 + np.float64(high) / 2
                 importance[f] += won
+        mask[t] = 0
         feature[t], threshold[t] = f, cut
         if t >= BOTTOM:
             split_into_leaves(rows[a:z], residual, columns.x[f], low, where, left, value)

@@ -20,6 +20,7 @@ from unbraid.runtime.vectors import LANES, aligned, round_up
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 256  # number of rows per block; their scores of all classes fit into the cache
+HISTOGRAM_BLOCK = 1024  # number of rows that are added to the histogram of one column before the next column
 
 
 class State(NamedTuple):
@@ -62,9 +63,9 @@ def root_histograms(t: Number, threads: Number, columns: Columns, by_row: Array,
     n, d = columns.bin_index.shape
     for f in range(t, d, threads):
         root[columns.offset[f] : columns.offset[f + 1]] = 0
-    for a in range(0, n, BLOCK):
+    for a in range(0, n, HISTOGRAM_BLOCK):
         for f in range(t, d, threads):
-            add_to_histogram(f, columns.bin_index, by_row, a, min(n, a + BLOCK), root)
+            add_to_histogram(f, columns.bin_index, by_row, a, min(n, a + HISTOGRAM_BLOCK), root)
 
 
 @kernel()
