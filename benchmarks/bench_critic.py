@@ -8,10 +8,10 @@ critics are trained at once. The estimate is the mean of D_0(z) - D_1(z) over ne
     python benchmarks/bench_critic.py --device cuda --settings devae_code
 
 The published values are means of 10 critics after 2,000 iterations. Their batch size and learning rate are not given.
-The settings "factor_vae" are those of FactorVAE's paper. The settings "devae_code" are those of the FactorVAE in the
-DeVAE authors' code when they submitted their paper in September 2022: github.com/erow/disentanglement_lib, commit
-8a0e8ab, disentanglement_lib/methods/unsupervised/model.py, train.py and methods/shared/architectures.py. That code has
-no script for the table, so it is not known whether the table was made with these settings.
+The settings "factor_vae" are those of FactorVAE's paper. The settings "devae_code" are those of FactorVAE in the DeVAE
+authors' code of September 2022: github.com/erow/disentanglement_lib, commit 8a0e8ab, in the folder
+disentanglement_lib/methods, files unsupervised/model.py, unsupervised/train.py and shared/architectures.py. That code
+has no script for the table, so it is not known whether the table was made with these settings.
 """
 
 from __future__ import annotations
