@@ -2,11 +2,16 @@
 
 The Gaussians have D dimensions. Dimension i of the first half and dimension i of the second half have correlation rho,
 and all other pairs are independent. The true total correlation is -(D / 4) log(1 - rho^2). For each D and rho, several
-critics are trained at once with FactorVAE's own settings. The estimate is the mean of D_0(z) - D_1(z) over new samples.
+critics are trained at once. The estimate is the mean of D_0(z) - D_1(z) over new samples.
 
     python benchmarks/bench_critic.py --device cuda
+    python benchmarks/bench_critic.py --device cuda --settings devae_code
 
 The published values are means of 10 critics after 2,000 iterations. Their batch size and learning rate are not given.
+The settings "factor_vae" are those of FactorVAE's paper. The settings "devae_code" are those of FactorVAE in the DeVAE
+authors' code of September 2022: github.com/erow/disentanglement_lib, commit 8a0e8ab, in the folder
+disentanglement_lib/methods, files unsupervised/model.py, unsupervised/train.py and shared/architectures.py. That code
+has no script for the table, so it is not known whether the table was made with these settings.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import copy
 import json
 import math
 import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +34,48 @@ from unbraid.nets.mlp import critic
 from unbraid.reproduction.baselines import CRITIC
 from unbraid.runtime.files import write_atomic
 
-RESULT = Path(__file__).parent / "results" / "bench_critic.json"
+RESULTS = Path(__file__).parent / "results"
 TEST_SAMPLES = 4_096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How critics are trained. `asdict` returns the part that is written to the result file.
+
+    Attributes:
+        batch: Number of samples of the joint distribution in a batch. Each batch has as many samples of the product.
+        rate: Learning rate of Adam.
+        betas: Betas of Adam.
+        clip: Probabilities are clipped to [clip, 1 - clip] in the loss. 0 clips nothing.
+        same_batch: Whether samples of the product are the shuffled samples of the joint. Otherwise they are drawn anew.
+        slope: Slope of the leaky ReLU for negative inputs.
+        glorot: Whether critics are initialised by Glorot's scheme. Otherwise they keep the initial values of PyTorch.
+    """
+
+    batch: int
+    rate: float
+    betas: tuple[float, float]
+    clip: float = 0.0
+    same_batch: bool = False
+    slope: float = 0.2
+    glorot: bool = True
+
+
+SETTINGS = {
+    "factor_vae": Settings(64, 1e-4, (0.5, 0.9)),
+    "devae_code": Settings(256, 1e-3, (0.9, 0.999), clip=1e-6, same_batch=True, slope=0.01, glorot=False),
+}
+
+
+def build(dimensions: int, settings: Settings) -> nn.Module:
+    """Build a critic with the initial weights and the activation that the settings name."""
+    net = critic(dimensions)
+    for layer in net.modules():
+        if isinstance(layer, nn.LeakyReLU):
+            layer.negative_slope = settings.slope
+        elif isinstance(layer, nn.Linear) and not settings.glorot:
+            layer.reset_parameters()
+    return net
 
 
 def true_total_correlation(dimensions: int, rho: float) -> float:
@@ -51,62 +97,101 @@ def shuffle(z: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def estimate(
-    dimensions: int, rho: float, critics: int, steps: int, batch: int, rate: float, device: str
-) -> tuple[list[float], float]:
-    """Train critics and return the estimate of each and the seconds that it took."""
+    dimensions: int, rho: float, critics: int, steps: int, settings: Settings, device: str
+) -> dict[str, list[float] | float]:
+    """Train critics and return the estimates of each, on new samples and on the last batch, and the seconds taken."""
     torch.manual_seed(0)
     generator = torch.Generator(device).manual_seed(dimensions + round(1000 * rho))
-    modules = [critic(dimensions).to(device) for _ in range(critics)]
+    modules = [build(dimensions, settings).to(device) for _ in range(critics)]
     parameters, _ = stack_module_state(modules)
     template = copy.deepcopy(modules[0]).to("meta")
     logits = vmap(lambda values, z: functional_call(template, values, (z,)))
-    optimiser = torch.optim.Adam(parameters.values(), rate, betas=(0.5, 0.9), fused=device.startswith("cuda"))
+    optimiser = torch.optim.Adam(parameters.values(), settings.rate, betas=settings.betas, fused=True)
     started = time.perf_counter()
     for _ in range(steps):
-        joint = draw(critics, batch, dimensions, rho, generator)
-        product = shuffle(draw(critics, batch, dimensions, rho, generator), generator)
-        loss = critic_loss(logits(parameters, joint), logits(parameters, product))
+        joint, product = draw_batch(critics, dimensions, rho, settings, generator)
+        loss = critic_loss(logits(parameters, joint), logits(parameters, product), settings.clip)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+    new = draw(critics, TEST_SAMPLES, dimensions, rho, generator)
     with torch.no_grad():
-        output = logits(parameters, draw(critics, TEST_SAMPLES, dimensions, rho, generator))
-    values = (output[..., 0] - output[..., 1]).mean(1)
-    return values.tolist(), time.perf_counter() - started
+        found, last = (difference(logits(parameters, z)) for z in (new, joint))
+    return {"estimates": found, "last_batch": last, "seconds": time.perf_counter() - started}
 
 
-def critic_loss(joint: Tensor, product: Tensor) -> Tensor:
+def draw_batch(
+    critics: int, dimensions: int, rho: float, settings: Settings, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw a batch of samples of the joint distribution and one of the product of its marginals."""
+    joint = draw(critics, settings.batch, dimensions, rho, generator)
+    other = joint if settings.same_batch else draw(critics, settings.batch, dimensions, rho, generator)
+    return joint, shuffle(other, generator)
+
+
+def difference(output: Tensor) -> list[float]:
+    """Return the mean over samples of the difference of the two logits, for each critic."""
+    values: list[float] = (output[..., 0] - output[..., 1]).mean(1).tolist()
+    return values
+
+
+def critic_loss(joint: Tensor, product: Tensor, clip: float) -> Tensor:
     """Return the sum over critics of the cross-entropy: samples of the joint have class 0, of the product class 1."""
-    cross_entropy = nn.functional.cross_entropy
-    zeros, ones = (torch.full(joint.shape[:2], label, device=joint.device) for label in (0, 1))
-    losses = [cross_entropy(z.flatten(0, 1), labels.flatten()) for z, labels in ((joint, zeros), (product, ones))]
-    return 0.5 * len(joint) * (losses[0] + losses[1])
+    logs = [output.log_softmax(-1)[..., label] for label, output in enumerate((joint, product))]
+    if clip:
+        low, high = math.log(clip), math.log1p(-clip)
+        logs = [log.clamp(low, high) for log in logs]
+    return -0.5 * sum((log.mean(1).sum() for log in logs), torch.zeros((), device=joint.device))
+
+
+def chosen(options: argparse.Namespace) -> list[Settings]:
+    """Return the named settings with each batch size and learning rate of the command line."""
+    base = SETTINGS[options.settings]
+    batches, rates = options.batch or [base.batch], options.rate or [base.rate]
+    return [replace(base, batch=batch, rate=rate) for batch in batches for rate in rates]
+
+
+def parse() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--settings", choices=SETTINGS, default="factor_vae")
+    parser.add_argument("--critics", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--batch", type=int, nargs="+")
+    parser.add_argument("--rate", type=float, nargs="+")
+    parser.add_argument("--cells", nargs="+", metavar="D,RHO", help="the cells to estimate, by default all")
+    parser.add_argument("--precision", default="high", help='float32 products: "highest", "high" or "medium"')
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
 
 
 def main() -> None:
     """Estimate every published cell, print the table and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--critics", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=2_000)
-    parser.add_argument("--batch", type=int, nargs="+", default=[64])
-    parser.add_argument("--rate", type=float, nargs="+", default=[1e-4])
-    parser.add_argument("--out", type=Path, default=RESULT)
-    options = parser.parse_args()
-    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs
+    options = parse()
+    torch.set_float32_matmul_precision(options.precision)  # "high" is TensorFloat-32 on GPUs
+    cells = [cell for cell in CRITIC if not options.cells or f"{cell[0]},{cell[1]}" in options.cells]
     rows: list[dict[str, Any]] = []
     print(f"{'D':>5} {'rho':>4} {'batch':>6} {'rate':>6} {'true':>8} {'published':>9} {'ours':>8} {'std':>6} {'s':>5}")
-    for batch, rate in ((batch, rate) for batch in options.batch for rate in options.rate):
-        for (dimensions, rho), published in CRITIC.items():
-            found, seconds = estimate(dimensions, rho, options.critics, options.steps, batch, rate, options.device)
-            true, values = true_total_correlation(dimensions, rho), torch.tensor(found)
-            mean, std = values.mean().item(), values.std().item()
-            line = f"{dimensions:>5} {rho:>4} {batch:>6} {rate:>6g} {true:>8.2f} {published:>9.2f} {mean:>8.2f}"
-            print(f"{line} {std:>6.2f} {seconds:>5.1f}", flush=True)
-            cell = {"dimensions": dimensions, "rho": rho, "batch": batch, "rate": rate, "true": true}
-            rows.append({**cell, "published": published, "estimates": found, "seconds": seconds})
-    text = json.dumps({**describe(), "critics": options.critics, "steps": options.steps, "rows": rows}, indent=1)
-    write_atomic(options.out, (text + "\n").encode())
+    for settings in chosen(options):
+        for dimensions, rho in cells:
+            found = estimate(dimensions, rho, options.critics, options.steps, settings, options.device)
+            row = {"dimensions": dimensions, "rho": rho, **asdict(settings)}
+            row |= {"true": true_total_correlation(dimensions, rho), "published": CRITIC[dimensions, rho], **found}
+            rows.append(row)
+            print(line(row), flush=True)
+    head = {"critics": options.critics, "steps": options.steps, "precision": options.precision}
+    text = json.dumps({**describe(), "settings": options.settings, **head, "rows": rows}, indent=1)
+    suffix = "" if options.settings == "factor_vae" else f"_{options.settings}"
+    write_atomic(options.out or RESULTS / f"bench_critic{suffix}.json", (text + "\n").encode())
+
+
+def line(row: dict[str, Any]) -> str:
+    """Return the printed line of a cell."""
+    values = torch.tensor(row["estimates"])
+    mean, std = values.mean().item(), values.std().item() if len(values) > 1 else math.nan
+    start = f"{row['dimensions']:>5} {row['rho']:>4} {row['batch']:>6} {row['rate']:>6g} {row['true']:>8.2f}"
+    return f"{start} {row['published']:>9.2f} {mean:>8.2f} {std:>6.2f} {row['seconds']:>5.1f}"
 
 
 if __name__ == "__main__":
