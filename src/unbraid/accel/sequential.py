@@ -30,7 +30,7 @@ from unbraid.accel.layers import (
     to_channels_last,
 )
 
-NEGATIVE_INFINITY = -128  # the bits of minus infinity in bfloat16, as an integer of 16 bits
+NEGATIVE_INFINITY_BITS = -128  # the bits of minus infinity in bfloat16, read as a signed integer of 16 bits
 Gradients = tuple[Tensor | None, Tensor, Tensor]
 
 
@@ -50,11 +50,11 @@ FORMULAS: dict[type[nn.Module], tuple[Callable[..., Tensor], Callable[..., Gradi
 def relu_(x: Tensor) -> Tensor:
     """Replace negative numbers by 0 in place. NaNs stay NaNs.
 
-    PyTorch would convert numbers in bfloat16 to float32. Here they are compared as integers with the same bits. The
-    integers of negative numbers are at most `NEGATIVE_INFINITY`, and those of all other numbers and of NaNs are larger.
+    PyTorch would convert numbers in bfloat16 to float32. Here their bits are compared as signed integers. Those of
+    negative numbers are at most `NEGATIVE_INFINITY_BITS`, and those of all other numbers and of NaNs are larger.
     """
     if x.dtype == torch.bfloat16:
-        torch.threshold_(x.view(torch.int16), NEGATIVE_INFINITY, 0)
+        torch.threshold_(x.view(torch.int16), NEGATIVE_INFINITY_BITS, 0)
         return x
     return x.relu_()
 

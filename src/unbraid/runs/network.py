@@ -30,12 +30,12 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     with _BUILDING, torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
         net = spec.method.build(NewModules(spec.net, builder), shape, spec.latents, spec.likelihood)
-    exact = {
+    in_float32 = {
         layer for name, child in net.named_children() if name in spec.float32_networks for layer in child.modules()
     }
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
-            layer.reduced = spec.precision == "bf16" and layer not in exact
+            layer.reduced = spec.precision == "bf16" and layer not in in_float32
     net.shape = tuple(shape)
     return net
 

@@ -37,8 +37,10 @@ def dubois2019() -> Iterator[PlannedRun]:
     reconstructs, whereas the authors' code draws 128 examples, reconstructs one half of them and shuffles the latents
     of the other half. The weight of the total correlation of FactorVAE is constant, whereas the authors' code raises it
     over the first 10,000 steps. That code initialises weights by Kaiming's scheme and biases uniformly, whereas here
-    weights are initialised by Glorot's scheme and biases are zero. For beta-TCVAE, it raises only the weight of the
-    dimension-wise KL. dSprites is the dataset that unbraid renders, not the published file.
+    weights are initialised by Glorot's scheme and biases are zero. Its critic has five hidden layers, and here it has
+    six. For beta-TCVAE, it raises only the weight of the dimension-wise KL, and it computes the weights of stratified
+    sampling in another way than Chen et al. (2018), which are used here. dSprites is the dataset that unbraid renders,
+    not the published file.
     Reference: Dubois et al. (2019), the results in the repository disentangling-vae.
     """
     fast = {"learning_rate": 5e-4}

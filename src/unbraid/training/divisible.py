@@ -30,7 +30,7 @@ from unbraid.training.stack import DATA, Stack
 RELATIVE, OF_LARGEST = 1e-5, 1e-6
 # The initial weights are multiplied by these factors. With initial weights, the codes of all examples may be so similar
 # that statistics of a batch hardly depend on its examples.
-FACTORS = (1.0, 2.0)
+WEIGHT_SCALES = (1.0, 2.0)
 Results = list[tuple[str, dict[str, Tensor]]]
 """Terms, gradients or buffers by name, each dictionary with a description such as "at step 0, the term"."""
 BUFFER = "the buffer"
@@ -86,9 +86,9 @@ def step_results(spec: RunSpec, data: FactorData, builder: PairBuilder, part: Ba
     stack.buffers = {name: _in_float64(value) for name, value in stack.buffers.items()}
     initial = [parameter.detach().clone() for parameter in module.parameters()]
     steps = sorted({0, spec.steps // 2, max(spec.steps - 1, 0)})
-    for factor, step in itertools.product(FACTORS, steps):
+    for scale, step in itertools.product(WEIGHT_SCALES, steps):
         for parameter, value in zip(module.parameters(), initial, strict=True):
-            parameter.data = factor * value
+            parameter.data = scale * value
         with Float64Operations():
             terms, grad = stack._gradients_one_by_one(torch.full_like(stack.device_step, step))
         results.append((f"at step {step}, the term", dict(zip(stack.terms, terms[0], strict=True))))

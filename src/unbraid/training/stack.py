@@ -305,12 +305,12 @@ class Stack:
 
     def _tensors(self, step: Tensor) -> tuple[Any, ...]:
         """Return what a step reads: the parameters, the buffers and the copies for kernels, hypers, seeds and step."""
-        copies, float32 = (self.storage.layout.columns(rows) for rows in (self.copy, self.rows))
+        copies, parameters = (self.storage.layout.columns(rows) for rows in (self.copy, self.rows))
         read = {
-            f"{name.removesuffix('.row')}.copy": (float32 if self._is_float32(name) else copies)[name]
+            f"{name.removesuffix('.row')}.copy": (parameters if self._is_float32(name) else copies)[name]
             for name in self.storage.copied
         }
-        return self.storage.layout.columns(self.rows), {**self.buffers, **read}, self.hypers, self.seeds, step
+        return parameters, {**self.buffers, **read}, self.hypers, self.seeds, step
 
     def _is_trained(self, name: str) -> bool:
         """Return whether a parameter requires gradients. The rows of kernels always do."""

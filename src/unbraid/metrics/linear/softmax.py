@@ -105,7 +105,7 @@ def _linear_scores(weights: Array, x: Array, i: int, scores: Array) -> Any:
     time, so that their scores stay in registers.
     """
     j, p = i + LANES, weights.shape[1]
-    top = bottom = fill(-np.inf)
+    top_a = top_b = fill(-np.inf)
     for c in range(0, len(weights), 4):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = fill(0.0)
         for f in range(p):
@@ -124,9 +124,9 @@ def _linear_scores(weights: Array, x: Array, i: int, scores: Array) -> Any:
                 multiply_add(v, a, a3),
                 multiply_add(v, b, b3),
             )
-        top = _store_four(scores, c * ROWS + i, a0, a1, a2, a3, top)
-        bottom = _store_four(scores, c * ROWS + j, b0, b1, b2, b3, bottom)
-    return top, bottom
+        top_a = _store_four(scores, c * ROWS + i, a0, a1, a2, a3, top_a)
+        top_b = _store_four(scores, c * ROWS + j, b0, b1, b2, b3, top_b)
+    return top_a, top_b
 
 
 @kernel()

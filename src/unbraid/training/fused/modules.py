@@ -24,8 +24,8 @@ from unbraid.training.fused.networks import Plan, plan_decoder, plan_dense, plan
 LIKELIHOOD_KINDS = {"bernoulli": BERNOULLI, "gaussian": GAUSSIAN}
 # Raised if an objective computes a derivative. The derivative for training does not use `OneRun`.
 DERIVATIVE_ERROR = (
-    "An objective that computes derivatives of a network, for example with torch.func.grad, needs this network without "
-    "Triton kernels. Here it has kernels. Name the network in the method, for example: "
+    "An objective must not compute derivatives of a network that is computed by Triton kernels, for example with "
+    "torch.func.grad. Got such an objective. Name the network in the method, so that it has no kernels: "
     'networks_without_kernels: ClassVar[tuple[str, ...]] = ("encoder",)'
 )
 
