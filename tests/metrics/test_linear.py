@@ -74,7 +74,7 @@ def test_iterates_equal_those_of_scipy() -> None:
 
     codes, labels = make_problem(100, 5, 6, scale=30.0)
     sums = np.stack([np.c_[codes, np.ones(100)][labels == c].sum(axis=0) for c in range(6)])
-    data = (as_blocks(codes), 100, sums, 1e-4, False)
+    data = (as_blocks(codes, np.float64), 100, sums, 1e-4, False)
 
     def function(w: Array) -> tuple[float, Array]:
         gradient = np.empty_like(w)
@@ -104,15 +104,18 @@ def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: boo
     loss = np.mean(logsumexp(scores, axis=1) - own) + 0.25 * np.sum(w[:, :-1] ** 2)
     gradient = (softmax(scores, axis=1)[:, :4] - np.eye(4)[y]).T @ x / 7 + 0.5 * w * [1, 1, 1, 0]
     got = np.empty(16)
-    assert loss_gradient(w.ravel(), got, as_blocks(codes), 7, np.eye(4)[y].T @ x, 0.5, zero) == pytest.approx(
-        loss, rel=1e-10, abs=1e-9
-    )
+    assert loss_gradient(
+        w.ravel(), got, as_blocks(codes, np.float64), 7, np.eye(4)[y].T @ x, 0.5, zero
+    ) == pytest.approx(loss, rel=1e-10, abs=1e-9)
     assert got.reshape(4, 4) == pytest.approx(gradient, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(np.float64, 1e-12), (np.float32, 1e-6)])
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 1), (40, 2, 1), (128, 3, 3), (129, 10, 5), (300, 12, 8), (17, 1, 9)])
-def test_loss_and_gradient_for_any_number_of_rows_and_classes(n: int, d: int, k: int, zero: bool) -> None:
+def test_loss_and_gradient_for_any_number_of_rows_and_classes(
+    n: int, d: int, k: int, zero: bool, dtype: type, rounding: float
+) -> None:
     from scipy.special import logsumexp, softmax
 
     from unbraid.metrics.linear.softmax import as_blocks, loss_gradient
@@ -123,9 +126,29 @@ def test_loss_and_gradient_for_any_number_of_rows_and_classes(n: int, d: int, k:
     loss = np.mean(logsumexp(scores, axis=1) - scores[np.arange(n), y]) + 0.25 * np.sum(w[:, :-1] ** 2)
     gradient = (softmax(scores, axis=1)[:, :k] - np.eye(k)[y]).T @ x / n + 0.5 * w * np.append(np.ones(d), 0)
     got = np.empty(w.size)
-    got_loss = loss_gradient(w.ravel(), got, as_blocks(codes), n, np.eye(k)[y].T @ x, 0.5, zero)
-    assert got_loss == pytest.approx(loss, rel=1e-12)
-    assert got.reshape(w.shape) == pytest.approx(gradient, rel=1e-11, abs=1e-12)
+    got_loss = loss_gradient(w.ravel(), got, as_blocks(codes, dtype), n, np.eye(k)[y].T @ x, 0.5, zero)
+    assert got_loss == pytest.approx(loss, rel=rounding)
+    assert got.reshape(w.shape) == pytest.approx(gradient, rel=10 * rounding, abs=rounding)
+
+
+def test_folds_are_fitted_in_float32_if_that_is_exact_and_saves_time() -> None:
+    from unbraid.metrics.linear.logistic import _precision_of_folds
+
+    codes = noise(1000, 3).astype(np.float32).astype(np.float64)
+    assert _precision_of_folds(codes) is np.float32
+    assert _precision_of_folds(codes[1:]) is np.float64
+    assert _precision_of_folds(codes + 1e-12) is np.float64
+    assert _precision_of_folds(codes * 2.0**20) is np.float64
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_cross_validation_in_float32_selects_the_same_model(k: int) -> None:
+    """These fits converge, so rounding hardly matters."""
+    labels = np.arange(1500) % k
+    codes = (noise(1500, 4) + 0.5 * labels[:, None] * noise(1, 4, 1)).astype(np.float32).astype(np.float64)
+    ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
+    assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
+    assert np.mean(ours.predict(codes) == theirs.predict(codes)) >= 0.999
 
 
 @pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "forty classes"])

@@ -8,6 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 ITERATIONS = 100
+# Cross-validation computes in float32 from this number of rows on, because smaller fits take little time anyway, and up
+# to this size of codes.
+REDUCED_ROWS, LARGEST_CODE = 1000, 1000.0
 CS = np.logspace(-4, 4, 10)  # inverse regularisation strengths from which cross-validation selects
 
 
@@ -68,13 +71,19 @@ def logistic_regression_cv(
     of C above one with which all predictions are correct are therefore not tried. If there are fewer rows than folds,
     each row is a fold. If there is only one class, it is always predicted.
 
+    From 1,000 rows on, the fits of the folds are computed in float32 if all codes are float32 numbers of at most 1,000
+    in size. They only select C and the start of the last fit, which is computed in float64. Fits that stop after 100
+    iterations amplify any rounding: accuracies change by up to 0.04 if the last bits of the codes change. The changes
+    by float32 are not larger (`benchmarks/bench_float32_folds.py`).
+
     >>> codes = np.array([[-2.0], [1.0], [-1.0], [2.0], [-3.0], [3.0]])
     >>> logistic_regression_cv(codes, np.array([0, 1, 0, 1, 0, 1])).predict(codes).tolist()
     [0, 1, 0, 1, 0, 1]
     """
     classes, y = np.unique(labels, return_inverse=True)
     held_out = np.array_split(np.arange(len(y)), min(folds, len(y)))
-    fits = [_Problem.of(np.delete(codes, rows, axis=0), np.delete(y, rows), len(classes)) for rows in held_out]
+    dtype = _precision_of_folds(codes)
+    fits = [_Problem.of(np.delete(codes, rows, 0), np.delete(y, rows), len(classes), dtype) for rows in held_out]
     weights = [fit.zero_weights() for fit in fits]
     best, most, start = 0.0, -1.0, weights[0]
     for C in CS:
@@ -86,6 +95,13 @@ def logistic_regression_cv(
         if accuracy == len(fits):
             break
     return _as_model(classes, _Problem.of(codes, y, len(classes)).minimise(best, start), best)
+
+
+def _precision_of_folds(codes: Float[np.ndarray, "n d"]) -> type:
+    """Return float32 if it is enough for fits that only select C, and float64 otherwise."""
+    if len(codes) < REDUCED_ROWS or np.abs(codes).max(initial=0) > LARGEST_CODE:
+        return np.float64
+    return np.float32 if np.array_equal(codes, codes.astype(np.float32)) else np.float64
 
 
 def _accuracy(model: Logistic, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"]) -> float:
@@ -103,13 +119,18 @@ class _Problem:
     zero: bool  # whether there is one more class, whose score is always 0
 
     @classmethod
-    def of(cls, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"], k: int) -> _Problem:
-        """Return the problem of predicting y, one of k classes. With two classes, the first has the score 0."""
+    def of(
+        cls, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"], k: int, dtype: type = np.float64
+    ) -> _Problem:
+        """Return the problem of predicting y, one of k classes. With two classes, the first has the score 0.
+
+        `dtype` is the precision of the loss and its gradient.
+        """
         from unbraid.metrics.linear.softmax import as_blocks
 
         sums = np.zeros((k, codes.shape[1] + 1))
         np.add.at(sums, y, np.c_[codes, np.ones(len(codes))])
-        return cls(as_blocks(codes), len(y), sums[1:] if k == 2 else sums, k == 2)
+        return cls(as_blocks(codes, dtype), len(y), sums[1:] if k == 2 else sums, k == 2)
 
     def zero_weights(self) -> Float[np.ndarray, "c e"]:
         """Return weights of 0, from which scikit-learn starts."""

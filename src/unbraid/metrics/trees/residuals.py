@@ -15,18 +15,14 @@ from unbraid.runtime.vectors import (
     LANES,
     absolute,
     add,
-    add_integers,
     divide,
     exp2,
     fill,
-    fill_integers,
     load,
-    load_integers,
     maximum,
     multiply,
     round_to_integers,
     store,
-    store_integers,
     subtract,
 )
 
@@ -81,12 +77,12 @@ def pack_residuals(
     The rows up to the next multiple of LANES after z are also written to `packed`.
     """
     k, m = residual.shape
-    one = fill_integers(np.int64(1) << shift)
+    one = fill(np.int64(1) << shift)
     for c in range(k):
         factor = fill(scale[c])
         for i in range(a, z, LANES):
             number = round_to_integers(multiply(load(residual, c * m + i), factor))
-            store_integers(packed, c * m + i, add_integers(one, number))
+            store(packed, c * m + i, add(one, number))
     for i in range(a, z):
         for c in range(k):
             by_row[i, c] = packed[c, i]
@@ -99,5 +95,5 @@ def add_to_histogram(f: Number, bin_index: Array, by_row: Array, a: Number, z: N
     for i in range(a, z):
         h, row = np.int64(bin_index[i, f]) * k, i * k
         for c in range(0, k, LANES):
-            total = add_integers(load_integers(root, h + c), load_integers(by_row, row + c))
-            store_integers(root, h + c, total)
+            total = add(load(root, h + c), load(by_row, row + c))
+            store(root, h + c, total)
