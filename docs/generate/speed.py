@@ -86,8 +86,8 @@ def processor_with_amx() -> str:
     about = result("bench_train_amx")
     body = [training_row(case) for case in training_cases("bench_train_amx") if case["runs"] == 1]
     return (
-        f"\n## On another processor\n\nAn {about['machine']['processor']}, {about['machine']['cores']} cores, multiplies "
-        "matrices of bfloat16 in special units (AMX). The next table was measured there at the commit "
+        f"\n## On another processor\n\nAn {about['machine']['processor']}, {about['machine']['cores']} cores, "
+        "multiplies matrices of bfloat16 in special units (AMX). The next table was measured there at the commit "
         f"`{about['commit'][:8]}`.\n\n{table(HEADER, body)}\n"
     )
 
