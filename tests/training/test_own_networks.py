@@ -381,9 +381,10 @@ def test_layers_with_state_such_as_spectral_normalisation_are_trained() -> None:
     assert float(torch.linalg.matrix_norm(after.net.encoder.weight, 2)) == pytest.approx(1, abs=0.01)
 
 
-def test_flattening_by_pytorch_after_convolutions_in_bfloat16() -> None:
+@pytest.mark.parametrize("between", [[], [nn.BatchNorm2d(8, affine=False, track_running_stats=False)]])
+def test_flattening_by_pytorch_after_convolutions_in_bfloat16(between: list[nn.Module]) -> None:
     def build(shape: tuple[int, ...], latents: int) -> Pair:
-        layers = [Conv(1, 8, 4), nn.ReLU(), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 16 * 16, 2 * latents)]
+        layers = [Conv(1, 8, 4), nn.ReLU(), *between, nn.Flatten(), nn.Linear(8 * 16 * 16, 2 * latents)]
         return nn.Sequential(*layers), NETS["locatello"](shape, latents)[1]
 
     (run,) = train(build, data="sprites", steps=2, batch=4, precision="bf16")

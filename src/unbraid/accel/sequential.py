@@ -84,7 +84,7 @@ class Layer:
         """Return the input and the parameters in the shape, memory format and precision in which they are used."""
         x = x if self.reshape is None else self.reshape(x)
         if isinstance(self.module, nn.Linear):
-            return x, weight, bias
+            return x.to(weight.dtype), weight, bias
         x, weight, bias = cast(Conv | ConvTranspose, self.module).operands(x, weight, bias)
         return to_channels_last(x), to_channels_last(weight), bias
 
