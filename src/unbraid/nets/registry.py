@@ -59,7 +59,9 @@ def _digest(pair: Pair) -> str:
         for tensor in [*state.values(), *unstored]:
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-        evaluated = [name for name, part in module.named_modules() if part._buffers and not part.training]
+        evaluated = [
+            name for name, part in module.named_modules() if not part.training and list(part.buffers(recurse=False))
+        ]
         if frozen or evaluated:
             digest.update(repr((frozen, evaluated)).encode())
     return digest.hexdigest()[:12]

@@ -62,8 +62,8 @@ class NewModules:
         """Return the encoder and the decoder that the function has built."""
         pair = self.builder(shape, latents)
         whole = nn.ModuleList([part for part in pair if isinstance(part, nn.Module)])
-        modules = [module for module in whole.modules() if module._parameters or module._buffers]
-        objects: list[nn.Module | Tensor] = [*modules, *whole.parameters()]
+        with_state = [m for m in whole.modules() if [*m.parameters(recurse=False), *m.buffers(recurse=False)]]
+        objects: list[nn.Module | Tensor] = [*with_state, *whole.parameters()]
         if any(self.earlier.get(id(one)) is one for one in objects):
             raise UserError(
                 "A function that builds a network must create new modules and parameters in every call. Got some of an "
