@@ -187,7 +187,7 @@ def test_all_commands_accept_the_runs(name: str, tmp_path: Path) -> None:
     training = ["--steps", "3", "--batch", "4"] if name == "ae_ica" else []
     assert not unbraid("train", name, "--data", "sprites", "--latents", "3", *training, "--out", out, "--quiet")
     assert not unbraid("score", out, "--metrics", "mig", "--quiet")
-    assert not unbraid("traverse", out, "--out", tmp_path / "traversal.png")
+    assert not unbraid("traverse", out, "--out", tmp_path / "pictures")
     assert not unbraid("report", out, "--metrics", "mig", "--out", tmp_path / "report.html", "--quiet")
     assert "sliders" in (tmp_path / "report.html").read_text()
     (row,) = ub.score(out, ["mig"], quiet=True)
