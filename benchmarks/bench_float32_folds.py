@@ -1,10 +1,10 @@
 """Compare cross-validation of logistic regressions in float32 and in float64, beside the effect of rounding itself.
 
 The test accuracy of `downstream_lr` is computed for several representations, each with training sets of 1,000 and
-10,000 rows: with folds in float32, with folds in float64, and with folds in float64 after every code was multiplied by
-1 plus or minus one unit in the last place of a float64, which no reader of a score would call another code. The table
-has the differences from float64 folds. If float32 is harmless, its differences are not larger than those of the last
-place, and their mean is as close to 0.
+10,000 rows: with folds in float32, with folds in float64, and with folds in float64 after every code was changed in
+the last place of a float64. The last change is repeated with other signs. The table has the differences from float64
+folds. If float32 is harmless, its differences are not larger than those of the last place, and their mean is as close
+to 0.
 
 Run: python benchmarks/bench_float32_folds.py
 """

@@ -14,6 +14,7 @@ from unbraid.accel.kernels import tuned
 from unbraid.accel.launch_candidates import KEYS
 from unbraid.accel.launch_file import user_table
 from unbraid.accel.precision import Precision, matmul_precision, product_precision
+from unbraid.errors import UserError
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", "tf32x3"), ("tf32", "tf32"), ("bf16", "tf32x3")])
@@ -22,6 +23,32 @@ def test_float32_is_multiplied_as_tf32_only_in_tf32(precision: Precision, expect
     with matmul_precision(precision):
         assert product_precision(torch.float32) == expected
         assert product_precision(torch.bfloat16) == "tf32"  # Triton ignores it for other types than float32
+
+
+@pytest.fixture
+def _highest_precision() -> Iterator[None]:
+    """Restore the default precision of float32 products after a test."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("before", ["medium", "high", "highest"])
+@pytest.mark.usefixtures("_highest_precision")
+def test_the_precision_of_the_process_is_restored(before: str) -> None:
+    torch.set_float32_matmul_precision(before)
+    with matmul_precision("fp32"):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this PyTorch has no such setting"
+)
+@pytest.mark.usefixtures("_highest_precision")
+def test_settings_of_backends_raise() -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with pytest.raises(UserError, match="must not be set by an attribute fp32_precision"), matmul_precision("fp32"):
+        pass
 
 
 @pytest.fixture
