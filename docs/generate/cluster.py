@@ -20,8 +20,8 @@ GPUS = (1, 8, 64)
 CASES = {
     "defaults": Assumptions(),
     "no losses, no scoring": Assumptions(losses_per_hour=0.0, scoring_seconds=0.0),
-    "scoring with one core (`--jobs 1`)": Assumptions(scoring_cores=1),
-    "scoring hidden": Assumptions(scoring_hidden=True),
+    "two cores per GPU": Assumptions(scoring_cores=2),
+    "scoring not hidden": Assumptions(scoring_hidden=False),
     "0.2 losses per GPU and hour": Assumptions(losses_per_hour=0.2),
     "0.2 losses, shared folder": Assumptions(losses_per_hour=0.2, shared=True),
 }
@@ -35,8 +35,8 @@ SOURCES = {
     "losses_per_hour": "assumed",
     "shared": "the default of `--cluster`",
     "scoring_seconds": "measured for the default metrics of a study; see [what is scored](studies.md#what-is-scored)",
-    "scoring_cores": "assumed; it is set with `--jobs`",
-    "scoring_hidden": "what `--cluster` does now: a task ends when its runs are scored",
+    "scoring_cores": "assumed",
+    "scoring_hidden": "what `--cluster` does: other tasks score the runs on the cores of the nodes",
 }
 
 

@@ -20,18 +20,20 @@ from typing import Any
 import pytest
 import torch
 
-from support.studies import assert_same_studies, small_settings, small_study
+from support.studies import assert_same_studies, small_settings, small_study, sorted_results
 from unbraid.cli.dispatch import main
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
+from unbraid.runs.scores import read_scores
 from unbraid.studies import cluster, cluster_node
-from unbraid.studies.cluster import check_address, connect, run_cluster
+from unbraid.studies.cluster import run_cluster
 from unbraid.studies.cluster_node import read_run_files, store_run, train_stack, write_run_files
 from unbraid.studies.group_scores import GROUP_METRICS
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
+from unbraid.studies.ray_cluster import check_address, connect
 from unbraid.studies.run_scores import unfinished_runs
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import claim_stack, study_stacks, study_tasks
@@ -213,11 +215,15 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.resources: dict[str, float] = {"CPU": 1}
-        self.options: dict[str, Any] = {}
+        self.options: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.results: dict[int, Any] = {}
         self.parts: dict[int, int] = {}
         self.most = self.cancelled = 0
+
+    def names(self) -> list[str]:
+        """The names of the functions that were called."""
+        return [function.__name__ for function, _ in self.calls]
 
     def is_initialized(self) -> bool:
         return True
@@ -226,9 +232,9 @@ class FakeRay:
         return [{"Alive": True, "Resources": self.resources}, {"Alive": False, "Resources": {"CPU": 64}}]
 
     def remote(self, **options: Any) -> Callable[..., Any]:
-        self.options = options
-
         def remote(function: Callable[..., Any], num_returns: int = 1) -> Any:
+            self.options[function.__name__] = options
+
             def call(*arguments: Any) -> Any:
                 number = len(self.calls)
                 self.calls.append((function, arguments))
@@ -240,7 +246,7 @@ class FakeRay:
 
         return remote
 
-    def wait(self, references: list[Reference], timeout: float) -> tuple[list[Reference], list[Reference]]:
+    def wait(self, references: list[Reference], timeout: float = 0.0) -> tuple[list[Reference], list[Reference]]:
         self.most = max(self.most, len(references))
         return references[:1], references[1:]
 
@@ -274,7 +280,7 @@ def test_only_unfinished_runs_are_sent(tmp_path: Path, fake_ray: FakeRay) -> Non
     out = tmp_path / "cluster"
     assert run_cluster(small_study(), small_settings(out, group_metrics=GROUP_METRICS), quiet=True).parent == out
     assert_same_studies(tmp_path / "whole", out)
-    assert len(fake_ray.calls) == 2
+    assert fake_ray.names() == ["train_stack_in_parts"] * 2 + ["score_group"] * 4
     names = [run.path.name for run in find_runs(out) if isinstance(run.spec.method, BetaVAE)]
     shutil.rmtree(out / names[0])
     (out / names[1] / "weights.safetensors").unlink()
@@ -283,8 +289,8 @@ def test_only_unfinished_runs_are_sent(tmp_path: Path, fake_ray: FakeRay) -> Non
     run_cluster(small_study(), small_settings(out, group_metrics=GROUP_METRICS), quiet=True)
     assert_same_studies(tmp_path / "whole", out)
     assert (out / names[2] / "weights.safetensors").stat().st_mtime_ns == kept
-    assert len(fake_ray.calls) == 3
-    _, (_, specs, _, _, _, started) = fake_ray.calls[-1]
+    assert fake_ray.names()[6:] == ["train_stack_in_parts"] + ["score_group"] * 2  # two of the four settings
+    _, (_, specs, _, _, _, started) = fake_ray.calls[6]
     assert len(specs) == 3
     assert started.keys() == set(names[1:3])
 
@@ -317,9 +323,9 @@ def test_an_error_of_a_node_ends_the_study(tmp_path: Path, fake_ray: FakeRay, mo
     monkeypatch.setattr(fake_ray, "exceptions", SimpleNamespace(RayError=RuntimeError, RayTaskError=TaskError))
     with pytest.raises(ValueError, match="no such thing"):
         run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
-    assert fake_ray.cancelled == 1
+    assert fake_ray.cancelled == 2
     monkeypatch.setattr(fake_ray, "get", lambda reference: (_ for _ in ()).throw(RuntimeError("node died")))
-    with pytest.raises(UserError, match=r"of a stack was lost: node died\. Run the same command again"):
+    with pytest.raises(UserError, match=r"A task was lost: node died\. Run the same command again"):
         run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
 
 
@@ -350,29 +356,95 @@ def test_a_node_with_a_gpu_determines_the_stacks(
 
     fake_ray.resources["GPU"] = 1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(cluster, "stacks_on_node", node_stacks)
+    monkeypatch.setattr("unbraid.studies.ray_cluster.stacks_on_node", node_stacks)
     monkeypatch.setattr(cluster_node, "train_stack", train)
     run_cluster(small_study(), small_settings(tmp_path / "out", device="cuda:1"), quiet=True)
     assert asked == [(8, "cuda")]
-    assert fake_ray.options["num_gpus"] == 1
+    needs = {name: (options["num_cpus"], options["num_gpus"]) for name, options in fake_ray.options.items()}
+    assert needs == {
+        "train_stack_in_parts": (0, 1),
+        "node_stacks": (0, 1),
+        "score_stack": (1, 0),
+        "score_group": (1, 0),
+    }
     assert len(find_runs(tmp_path / "out")) == 8
+
+
+def train_on_cpu(fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the fake cluster have a GPU, which is a CPU. The driver has none."""
+
+    def train(version: str, specs: Any, data: str, given: StudySettings, *more: Any) -> Any:
+        return train_stack(version, specs, data, dataclasses.replace(given, device="cpu"), *more)
+
+    fake_ray.resources["GPU"] = 1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda name, device: load_data(name, "cpu"))
+    monkeypatch.setattr(cluster_node, "train_stack", train)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_runs_that_were_trained_on_a_gpu_are_scored_in_tasks_of_their_own(
+    tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """The study equals that of one process. After the loss of a score, no run is trained again."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    run_study(small_study(), small_settings(whole, precision="fp32", group_metrics=GROUP_METRICS), quiet=True)
+    train_on_cpu(fake_ray, monkeypatch)
+    monkeypatch.setattr(cluster, "RUNS_PER_SCORING_TASK", 3)
+    settings = small_settings(out, device="cuda", precision="fp32", group_metrics=GROUP_METRICS)
+    run_cluster(small_study(), settings, shared=shared, quiet=True)
+    assert_same_studies(whole, out)
+    study = ["stacks_on_node", "train_stack_in_parts", *["score_stack"] * 3]
+    assert fake_ray.names() == [*study, *["score_group"] * 4]
+    scored = {function.__name__: arguments[3].scored for function, arguments in fake_ray.calls if len(arguments) > 3}
+    assert scored == {"train_stack_in_parts": False, "score_stack": True, "score_group": True}
+    (find_runs(out)[0].path / "scores.jsonl").unlink()
+    run_cluster(small_study(), settings, shared=shared, quiet=True)
+    assert_same_studies(whole, out)
+    assert fake_ray.names()[9:] == ["stacks_on_node", "score_stack", "score_group"]
+
+
+def test_the_next_stacks_are_trained_while_others_are_scored(
+    tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores come as late as possible here. Training goes on until four stacks per GPU lack scores."""
+    train_on_cpu(fake_ray, monkeypatch)
+    monkeypatch.setattr("unbraid.training.schedule.MAX_RUNS_PER_STACK_ON_CPU", 1)
+    monkeypatch.setattr("unbraid.studies.stacks.group_small_stacks", lambda stacks, count: ([one] for one in stacks))
+    results: list[str] = []
+
+    def wait(references: list[Reference], timeout: float = 0.0) -> tuple[list[Reference], list[Reference]]:
+        (number, part) = min(references, key=lambda reference: fake_ray.names()[reference[0]] == "score_stack")
+        results.append(fake_ray.names()[number])
+        return [(number, part)], []
+
+    monkeypatch.setattr(fake_ray, "wait", wait)
+    run_cluster(small_study(), small_settings(tmp_path / "out", device="cuda"), quiet=True)
+    assert results[:5] == ["train_stack_in_parts"] * 4 + ["score_stack"]
+    assert sorted(results) == ["score_stack"] * 8 + ["train_stack_in_parts"] * 8
+
+
+def test_a_new_seed_replaces_the_scores_of_its_group(tmp_path: Path, fake_ray: FakeRay) -> None:
+    """The UDR depends on all runs of a group, so its old value must not stay beside the new one."""
+    settings = small_settings(tmp_path / "out", group_metrics=GROUP_METRICS)
+    run_cluster(small_study(seeds=2), settings, quiet=True)
+    run_cluster(small_study(seeds=3), settings, quiet=True)
+    run_study(small_study(seeds=3), dataclasses.replace(settings, out=tmp_path / "whole"), quiet=True)
+    for run in find_runs(tmp_path / "out"):
+        metrics = [(record["metric"], record["codes"]) for record in read_scores(run.path)]
+        assert sorted(metrics) == sorted(set(metrics))
+    assert sorted_results(tmp_path / "out").equals(sorted_results(tmp_path / "whole"))
 
 
 def test_nodes_train_small_stacks_at_the_same_time_as_a_single_machine_does(
     tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two stacks of four runs are one task on a GPU, on a node and on one machine. In this test the GPU is a CPU."""
-
-    def train(version: str, specs: Any, data: str, given: StudySettings, *more: Any) -> Any:
-        return train_stack(version, specs, data, dataclasses.replace(given, device="cpu"), *more)
-
-    fake_ray.resources["GPU"] = 1
-    monkeypatch.setattr("unbraid.studies.stacks.load_data", lambda name, device: load_data(name, "cpu"))
-    monkeypatch.setattr(cluster_node, "train_stack", train)
+    train_on_cpu(fake_ray, monkeypatch)
     (task,) = study_tasks(small_study(), small_settings(tmp_path, device="cuda"))
     run_cluster(small_study(), small_settings(tmp_path / "out", device="cuda"), quiet=True)
     (_, arguments) = fake_ray.calls[-1]
-    assert len(fake_ray.calls) == 2  # which stacks there are, and their training
+    assert fake_ray.names() == ["stacks_on_node", "train_stack_in_parts", "score_stack"]
     assert arguments[1] == [run.spec.to_dict() for run in task.runs]
     assert len(find_runs(tmp_path / "out")) == 8
 
@@ -434,6 +506,6 @@ def test_auto_connects_or_starts_a_cluster(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     connect(SimpleNamespace(init=init), "auto")
     assert addresses == ["auto", "local"]
-    monkeypatch.setattr("unbraid.studies.cluster.check_address", lambda address: None)
+    monkeypatch.setattr("unbraid.studies.ray_cluster.check_address", lambda address: None)
     with pytest.raises(UserError, match="Could not connect to a Ray cluster at host:1: none"):
         connect(SimpleNamespace(init=init), "host:1")

@@ -20,6 +20,7 @@ from unbraid.cli.dispatch import main
 from unbraid.methods import METHODS, AnnealedVAE
 from unbraid.runs.folder import find_runs
 from unbraid.studies import cluster
+from unbraid.studies.group_scores import GROUP_METRICS
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun, grid, sweep
 
@@ -42,7 +43,8 @@ from pathlib import Path
 from test_cluster_nodes import slow_study
 from support.studies import small_settings
 from unbraid.studies.cluster import run_cluster
-settings = small_settings(Path(sys.argv[1]), checkpoint_seconds=1.0)
+from unbraid.studies.group_scores import GROUP_METRICS
+settings = small_settings(Path(sys.argv[1]), checkpoint_seconds=1.0, group_metrics=GROUP_METRICS)
 run_cluster(slow_study(), settings, sys.argv[2], sys.argv[3] == "shared")
 """
 
@@ -66,7 +68,7 @@ def driver(out: Path, address: str, mode: str = "own") -> subprocess.Popen[bytes
 def test_a_study_survives_killed_workers_nodes_and_drivers(tmp_path: Path, nodes: Nodes) -> None:
     """Two workers, two nodes and the driver are killed: each run exists once and equals that of one process."""
     out = tmp_path / "killed"
-    run_study(slow_study(), small_settings(tmp_path / "whole"), quiet=True)
+    run_study(slow_study(), small_settings(tmp_path / "whole", group_metrics=GROUP_METRICS), quiet=True)
     first = driver(out, nodes.address)
     try:
         nodes.kill_worker(0)
@@ -94,7 +96,7 @@ def test_a_study_survives_killed_workers_nodes_and_drivers(tmp_path: Path, nodes
 @pytest.mark.slow
 def test_a_study_in_a_shared_folder_survives_killed_workers_and_nodes(tmp_path: Path, nodes: Nodes) -> None:
     out = tmp_path / "killed"
-    run_study(slow_study(), small_settings(tmp_path / "whole"), quiet=True)
+    run_study(slow_study(), small_settings(tmp_path / "whole", group_metrics=GROUP_METRICS), quiet=True)
     child = driver(out, nodes.address, "shared")
     try:
         nodes.kill_worker(0)

@@ -12,7 +12,9 @@ from unbraid.accel.devices import check_device
 from unbraid.errors import UserError
 from unbraid.runs.folder import find_runs
 from unbraid.runs.results import load_results
+from unbraid.runs.scores import read_scores
 from unbraid.studies.devices import split_runs
+from unbraid.studies.local import run_study
 from unbraid.studies.runner import planned_runs
 
 SPECS = [
@@ -31,6 +33,21 @@ def test_two_devices_give_the_results_of_one(tmp_path: Path) -> None:
     assert list(one["run"]) == list(two["run"])
     assert one["mig.discrete_mig"].tolist() == pytest.approx(two["mig.discrete_mig"].tolist(), abs=1e-4)
     assert {run.status for run in find_runs(tmp_path / "two")} == {"done"}
+
+
+def test_each_process_scores_the_runs_that_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the metrics of groups is left when all processes have ended."""
+    scored: list[list[str]] = []
+
+    def finish(planned: Any, settings: Any, quiet: bool) -> Path:
+        scored.extend([record["metric"] for record in read_scores(run.path)] for run in find_runs(settings.out))
+        return run_study(planned, settings, quiet)
+
+    monkeypatch.setattr("unbraid.studies.runner.run_study", finish)
+    options: dict[str, Any] = {**SETTINGS, "metrics": ["mig", "udr"]}
+    table = load_results(ub.study(SPECS, tmp_path, **options, devices=["cpu", "cpu"]))
+    assert scored == [["mig"]] * 4
+    assert table["udr.score"].notna().all()
 
 
 def test_runs_are_divided_without_loss() -> None:

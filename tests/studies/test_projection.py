@@ -62,8 +62,21 @@ def test_each_assumption_costs_what_it_says() -> None:
     assert hours(checkpoint_share=0.5) == pytest.approx(2.0)
     assert hours(scoring_seconds=36.0, scoring_cores=1) == pytest.approx(2.0)
     assert hours(scoring_seconds=36.0, scoring_cores=4) == pytest.approx(1.25)
-    assert hours(scoring_seconds=36.0, scoring_hidden=True) == pytest.approx(1.0)
     assert hours(losses_per_hour=1.0) == pytest.approx(math.e - 1)
+
+
+def test_hidden_scoring_delays_only_the_end() -> None:
+    """Two tasks of one hour, whose runs are scored in 15 minutes per task on the cores of a GPU."""
+    tasks, scored = [Task(100, 3600.0)] * 2, dataclasses.replace(IDEAL, scoring_seconds=36.0, scoring_cores=4)
+    in_turn, hidden = (
+        dataclasses.replace(scored, scoring_hidden=False),
+        dataclasses.replace(scored, scoring_hidden=True),
+    )
+    assert project(tasks, 1, in_turn).hours == pytest.approx(2.5)
+    assert project(tasks, 1, hidden).hours == pytest.approx(2.25)
+    assert project(tasks, 2, hidden).hours == pytest.approx(1.25)  # each task is scored on the cores of both nodes
+    slow = dataclasses.replace(hidden, scoring_cores=1)  # scoring takes as long as training
+    assert project(tasks * 2, 1, slow).hours == pytest.approx(5.0)
 
 
 def test_losses_cost_what_a_simulation_of_them_costs() -> None:

@@ -65,7 +65,7 @@ HELP = {
     "samples": "number of training rows of the metrics; there are half as many test rows [10000]",
     "draws": "how metrics sample rows; see unbraid score --help "
     "[reference for published studies, disjoint for your own]",
-    "jobs": "number of processes that compute metrics [all cores; 1 per stack with --cluster]",
+    "jobs": "number of processes that compute metrics [all cores; 1 per task with --cluster]",
     "likelihood": "likelihood of the decoder in all runs; gaussian has variance 1, normal 0.1 [the value of the study; "
     "gaussian for vectors]",
     "precision": "precision of matrix products [the fastest on the device]",

@@ -3,59 +3,71 @@
 A Ray task is what one process would claim on a single machine (`study_tasks`): one stack, or on a GPU several small
 stacks that train at the same time. A task returns each run as a separate Ray object, so that the driver never has more
 than one run in memory.
+
+If stacks are trained on GPUs, the driver stores the trained runs, and sends them to cores in tasks of their own. So the
+GPU of a node trains the next stack while cores of any node score the last one.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
-import os
-import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
+from unbraid.runs.scores import add_scores
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime.files import make_folder, resolve_path
 from unbraid.runtime.progress import progress
-from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack_in_parts
+from unbraid.studies.cluster_node import (
+    RunFiles,
+    cached_data,
+    read_run_files,
+    store_run,
+)
+from unbraid.studies.group_scores import GroupScoring, seed_groups
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, finish_study, write_study_file
 from unbraid.studies.planned import PlannedRun, runs_by_dataset
+from unbraid.studies.ray_cluster import RayCluster, ray_session
 from unbraid.studies.run_scores import unfinished_runs
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, claim_stack, study_tasks
 from unbraid.version import __version__
 
 STACKS_PER_SLOT = 2  # number of stacks to submit for each stack that the nodes can train at the same time
-RETRIES = 100  # maximum number of times that a stack is restarted because its worker or node died
-CONNECT_SECONDS = 5.0  # time within which the address of a cluster must accept a connection
-TOKEN_HINT = (
-    "If the cluster needs a token, set RAY_AUTH_MODE=token, and set RAY_AUTH_TOKEN to the output of "
-    "`ray get-auth-token` on the cluster."
-)
+UNSCORED_PER_SLOT = 4  # maximum number of submitted stacks per slot, including trained stacks that are not yet scored
+GROUPS_IN_MEMORY = 16  # a group of 50 runs has 0.1 to 1.2 GB
+RUNS_PER_SCORING_TASK = 8  # on one core, a task takes some minutes
 
 
-@dataclass(frozen=True)
+@dataclass
 class SubmittedStack:
     """A stack that was submitted to the cluster.
 
     Attributes:
         stack: The stack.
         claim: The context that holds the claim of the stack. Closing the context releases the claim.
-        runs: Maps the id of each unfinished run to the Ray reference of its files. Empty if nodes write the runs.
+        training: A Ray reference that has a result when the stack is trained. None if it is trained already.
+        runs: Maps the id of each run in training to the Ray reference of its files. Empty if nodes write the runs.
+        scoring: The Ray references of the scores that are computed after the training.
     """
 
     stack: StudyStack
     claim: ExitStack
-    runs: dict[str, Any]
+    training: Any | None = None
+    runs: dict[str, Any] = field(default_factory=dict)
+    scoring: list[Any] = field(default_factory=list)
+
+    @property
+    def references(self) -> list[Any]:
+        """The Ray references for whose results the stack waits."""
+        return [*([] if self.training is None else [self.training]), *self.scoring]
 
 
 @dataclass
@@ -63,73 +75,26 @@ class ClusterStudy:
     """A study on a Ray cluster.
 
     Attributes:
-        ray: The module `ray`.
+        nodes: The nodes of the cluster.
         settings: How to train and score.
         shared: Whether the nodes write to the output folder themselves. If so, tasks return no runs.
         progress: Shows the progress of the study.
-        submitted: Maps the first Ray reference of each unfinished task to the stack that was submitted.
+        submitted: The stacks that were submitted and are not finished.
+        groups: The Ray references of scores of groups of runs.
     """
 
-    ray: Any
+    nodes: RayCluster
     settings: StudySettings
     shared: bool
     progress: StudyProgress
-    submitted: dict[Any, SubmittedStack] = field(default_factory=dict)
-
-    @property
-    def stack_resources(self) -> dict[str, float]:
-        """The numbers of cores and GPUs that a stack needs."""
-        return {"CPU": self.settings.jobs or 1, **({"GPU": 1} if self.settings.device != "cpu" else {})}
-
-    def node_resources(self) -> list[dict[str, float]]:
-        """Return the resources of each node that is alive."""
-        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-
-    def slots(self) -> int:
-        """Return the number of stacks that the nodes can train at the same time."""
-        needs = self.stack_resources.items()
-        return sum(int(min(node.get(kind, 0) // count for kind, count in needs)) for node in self.node_resources())
+    submitted: list[SubmittedStack] = field(default_factory=list)
+    groups: list[Any] = field(default_factory=list)
 
     def is_full(self) -> bool:
         """Return whether enough stacks are submitted to keep all nodes busy."""
-        return len(self.submitted) >= STACKS_PER_SLOT * max(1, self.slots())
-
-    def check_resources(self) -> None:
-        """Raise an error if no node of the cluster could ever train a stack."""
-        nodes, needs = self.node_resources(), self.stack_resources
-        if "GPU" in needs and not any(node.get("GPU") for node in nodes):
-            raise UserError(
-                f"None of the {len(nodes)} nodes of the cluster has a GPU. Add a node with a GPU, or use --device cpu."
-            )
-        if not self.slots():
-            raise UserError(
-                f"No node of the cluster has the {needs['CPU']} cores that a stack needs. Use fewer, such as --jobs 1."
-            )
-
-    @functools.cached_property
-    def remote_functions(self) -> dict[str, Any]:
-        """The functions that nodes run. Ray calls them again if a worker or node dies, but not after an exception."""
-        environment = {name: value for name, value in os.environ.items() if name == "UNBRAID_DATA"}
-        needs = self.stack_resources
-        remote = self.ray.remote(
-            num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=RETRIES, retry_exceptions=False,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", **environment}},
-        )  # fmt: skip
-        return {"train": remote(train_stack_in_parts), "stacks": remote(stacks_on_node)}
-
-    def result(self, reference: Any) -> Any:
-        """Return the result of a remote call. If the call raised an exception, raise it here."""
-        errors = self.ray.exceptions
-        try:
-            return self.ray.get(reference)
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, UserError | ValueError | TypeError | OSError):
-                raise error.cause from None
-            raise
-        except errors.RayError as error:
-            raise UserError(
-                f"The training of a stack was lost: {error}. Run the same command again to resume the study."
-            ) from error
+        slots = max(1, self.nodes.slots())
+        training = sum(task.training is not None for task in self.submitted)
+        return training >= STACKS_PER_SLOT * slots or len(self.submitted) >= UNSCORED_PER_SLOT * slots
 
     def stacks_by_dataset(self, planned: Sequence[PlannedRun]) -> Iterator[list[StudyStack]]:
         """Yield the stacks of each dataset of a study, as on a single machine (see `study_tasks`).
@@ -142,7 +107,7 @@ class ClusterStudy:
             if not on_node:
                 yield list(study_tasks(runs, self.settings))
                 continue
-            parts = self.result(self.remote_functions["stacks"].remote(runs, self.settings))
+            parts = self.nodes.result(self.nodes.remote_functions["stacks"].remote(runs, self.settings))
             data = cached_data(name, "cpu")
             yield [StudyStack(part, data, resolve_net(part[0].spec.net)[1]) for part in parts]
 
@@ -152,47 +117,90 @@ class ClusterStudy:
         with ExitStack() as claim:
             if not (self.shared or claim.enter_context(claim_stack(settings.out, stack))):
                 return False
-            unfinished = {run.spec.id: run.spec for run in unfinished_runs(stack, settings)}
-            if not unfinished:
-                self.progress.finish_stack(stack)
-                return True
-            first, *others = self.start_task(stack, unfinished)
-            runs = {} if self.shared else dict(zip(unfinished, [first, *others], strict=True))
-            self.submitted[first] = SubmittedStack(stack, claim.pop_all(), runs)
+            training = replace(settings, scored=False) if self.nodes.scores_separately else settings
+            task = SubmittedStack(stack, claim.pop_all())
+            self.submitted.append(task)
+            unfinished = {run.spec.id: run.spec for run in unfinished_runs(stack, training)}
+            if unfinished:
+                self.start_training(task, unfinished, training)
+            else:
+                self.finish_training(task)
         return True
 
-    def start_task(self, stack: StudyStack, unfinished: dict[str, RunSpec]) -> list[Any]:
-        """Start the training of a stack on a node. Return the Ray reference of each unfinished run.
+    def start_training(self, task: SubmittedStack, unfinished: dict[str, RunSpec], settings: StudySettings) -> None:
+        """Start the training of a stack on a node.
 
         If the nodes write to the output folder themselves, there is only one reference, and its result is empty.
         """
-        settings, train = self.settings, self.remote_functions["train"]
+        stack, train = task.stack, self.nodes.remote_functions["train"]
         if self.shared:
             specs = [run.spec.to_dict() for run in stack.runs]
-            return [train.remote(__version__, specs, stack.runs[0].spec.data, settings, None, {})]
+            task.training = train.remote(__version__, specs, stack.runs[0].spec.data, settings, None, {})
+            return
         specs = [spec.to_dict() for spec in unfinished.values()]
-        folders = [settings.out / name for name in unfinished]
-        started = {folder.name: read_run_files(folder) for folder in folders if folder.is_dir()}
-        scratch = hashlib.sha256(f"{settings.out} {stack.name}".encode()).hexdigest()[:16]
-        call = (__version__, specs, specs[0]["data"], settings, scratch, started)
-        references = train.options(num_returns=len(specs)).remote(*call)
-        return references if len(specs) > 1 else [references]
+        started = self.read_runs(unfinished)
+        call = (__version__, specs, specs[0]["data"], settings, self.scratch_name(stack.name), started)
+        found = train.options(num_returns=len(specs)).remote(*call)
+        references = found if len(specs) > 1 else [found]
+        task.training, task.runs = references[0], dict(zip(unfinished, references, strict=True))
+
+    def finish_training(self, task: SubmittedStack) -> None:
+        """Write the runs of a trained stack one after another. Then score them, or finish the stack."""
+        for name in list(task.runs):
+            store_run(self.settings.out, name, self.nodes.result(task.runs[name]))
+            del task.runs[name]
+        if self.shared and task.training is not None:
+            self.nodes.result(task.training)
+        task.training = None
+        if self.nodes.scores_separately:
+            self.start_scoring(task)
+        if not task.scoring:
+            self.finish(task)
+
+    def start_scoring(self, task: SubmittedStack) -> None:
+        """Start to score the runs of a trained stack on the cores of nodes, some runs per task."""
+        settings, score = replace(self.settings, device="cpu"), self.nodes.remote_functions["score"]
+        specs = [run.spec for run in unfinished_runs(task.stack, self.settings)]
+        for part in (specs[i : i + RUNS_PER_SCORING_TASK] for i in range(0, len(specs), RUNS_PER_SCORING_TASK)):
+            names = [spec.id for spec in part]
+            call = (__version__, [spec.to_dict() for spec in part], part[0].data, settings)
+            place = (None, {}) if self.shared else (self.scratch_name(" ".join(names)), self.read_runs(names))
+            task.scoring.append(score.remote(*call, *place))
+
+    def finish_scoring(self, task: SubmittedStack, reference: Any) -> None:
+        """Write the scores of some runs of a stack, and finish the stack if they were the last."""
+        for name, files in self.nodes.result(reference).items():
+            store_run(self.settings.out, name, files)
+        task.scoring.remove(reference)
+        if not task.scoring:
+            self.finish(task)
+
+    def finish(self, task: SubmittedStack) -> None:
+        """Release the claim of a stack, and add it to the progress."""
+        task.claim.close()
+        self.submitted.remove(task)
+        self.progress.finish_stack(task.stack)
+
+    def read_runs(self, names: Iterable[str]) -> dict[str, RunFiles]:
+        """Return the files of those runs that exist in the output folder."""
+        folders = [self.settings.out / name for name in names]
+        return {folder.name: read_run_files(folder) for folder in folders if folder.is_dir()}
+
+    def scratch_name(self, name: str) -> str:
+        """Return the name of a temporary folder on a node for a task of this study."""
+        return hashlib.sha256(f"{self.settings.out} {name}".encode()).hexdigest()[:16]
 
     def collect(self) -> None:
-        """Wait a short time for submitted stacks to finish, and write the runs that they return."""
-        done, _ = self.ray.wait(list(self.submitted), timeout=POLL_SECONDS)
+        """Wait a short time for results of submitted stacks, and write what they return."""
+        tasks = {reference: task for task in self.submitted for reference in task.references}
+        done, _ = self.nodes.ray.wait(list(tasks), timeout=POLL_SECONDS)
         for reference in done:
-            task = self.submitted.pop(reference)
-            with task.claim:
-                self.result(reference) if self.shared else self.store_runs(task.runs)
-            self.progress.finish_stack(task.stack)
-        self.progress.update(0, f"{len(self.node_resources())} nodes alive")
-
-    def store_runs(self, references: dict[str, Any]) -> None:
-        """Write the runs of a finished task one after another, and remove the reference of each written run."""
-        for name in list(references):
-            store_run(self.settings.out, name, self.result(references[name]))
-            del references[name]
+            task = tasks[reference]
+            if reference == task.training:
+                self.finish_training(task)
+            else:
+                self.finish_scoring(task, reference)
+        self.progress.update(0, f"{len(self.nodes.resources())} nodes alive")
 
     def train(self, planned: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Train all stacks, and return the planned runs with the specs that were used for training."""
@@ -212,11 +220,47 @@ class ClusterStudy:
             claimed_by_others = [stack for stack in claimed_by_others if self.is_full() or not self.submit(stack)]
         return trained
 
+    def score_groups(self, ids: Sequence[str], quiet: bool) -> None:
+        """Compute the scores of groups of runs that differ in the seed only, each group in a task on one core."""
+        scoring = GroupScoring(self.settings.out, self.settings.group_metrics, self.settings.protocol)
+        groups = list(seed_groups(self.settings.out, ids)) if self.settings.group_metrics else []
+        with progress("comparing seeds", len(groups), quiet) as report:
+            for done, group in enumerate(groups):
+                report(done, "settings")
+                while len(self.groups) >= self.groups_at_a_time():
+                    self.collect_group()
+                if scoring.lacks_scores(group, cached_data(group[0].spec.data, "cpu")):
+                    self.submit_group([run.spec.id for run in group], group[0].spec.data)
+            while self.groups:
+                self.collect_group()
+
+    def submit_group(self, names: Sequence[str], data: str) -> None:
+        """Submit the runs of a group, which are on the same dataset, to be scored."""
+        place = (None, {}) if self.shared else (self.scratch_name(" ".join(names)), self.read_runs(names))
+        call = (__version__, names, data, replace(self.settings, device="cpu"), *place)
+        self.groups.append(self.nodes.remote_functions["group"].remote(*call))
+
+    def groups_at_a_time(self) -> int:
+        """Return the number of groups to submit at a time. Groups whose files are sent need memory."""
+        cores = max(1, self.nodes.cores())
+        return cores if self.shared else min(cores, GROUPS_IN_MEMORY)
+
+    def collect_group(self) -> None:
+        """Wait until the scores of a group are computed, and write them. They replace older scores of these metrics."""
+        (reference, *_), _ = self.nodes.ray.wait(self.groups)
+        for name, records in self.nodes.result(reference).items():
+            metrics = {record["metric"] for record in records}
+            add_scores(self.settings.out / name, records, lambda old, new=metrics: old["metric"] in new)  # type: ignore[misc]
+        self.groups.remove(reference)
+
     def cancel(self) -> None:
         """Stop all submitted stacks. This is called when the study ends early, for example after an error."""
-        for reference, task in self.submitted.items():
-            self.ray.cancel(reference, force=True)
+        for task in self.submitted:
+            for reference in task.references:
+                self.nodes.ray.cancel(reference, force=True)
             task.claim.close()
+        for reference in self.groups:
+            self.nodes.ray.cancel(reference, force=True)
 
 
 def run_cluster(
@@ -239,57 +283,17 @@ def run_cluster(
     device = (
         "cpu" if settings.device == "cpu" else "cuda"
     )  # no index, because Ray makes only the GPU of the task visible
-    settings = dataclasses.replace(settings, out=resolve_path(settings.out), device=device, jobs=settings.jobs or 1)
+    settings = replace(settings, out=resolve_path(settings.out), device=device, jobs=settings.jobs or 1)
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
         steps = sum(run.spec.steps for run in planned)
         report = contexts.enter_context(progress("study", steps, quiet))
-        study = ClusterStudy(ray, settings, shared, StudyProgress(report, len(planned)))
+        nodes = RayCluster(ray, settings)
+        study = ClusterStudy(nodes, settings, shared, StudyProgress(report, len(planned)))
         contexts.callback(study.cancel)
-        study.check_resources()
+        nodes.check_resources()
         trained = study.train(planned)
+        if settings.scored:
+            study.score_groups([run.spec.id for run in trained], quiet)
     local_device = device if device == "cpu" or torch.cuda.is_available() else "cpu"
-    return finish_study(trained, dataclasses.replace(settings, device=local_device), quiet)
-
-
-@contextmanager
-def ray_session(address: str) -> Iterator[Any]:
-    """Connect to Ray at an address and disconnect afterwards. An existing connection is used and stays open."""
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError('--cluster needs Ray. Install it with: pip install "unbraid[cluster]"') from error
-    new = not ray.is_initialized()
-    try:
-        if new:
-            connect(ray, address)
-        yield ray
-    finally:
-        if new:
-            ray.shutdown()
-
-
-def connect(ray: Any, address: str) -> None:
-    """Connect to a cluster. If the address is "auto" and no cluster is found, start one on this machine."""
-    if address != "auto":
-        check_address(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default, Ray sends usage statistics to its developers
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        ray.init(address=address, **options)
-    except (OSError, RuntimeError, ValueError) as error:
-        if address != "auto" or not isinstance(error, ConnectionError):
-            hint = f". {TOKEN_HINT}" if address.startswith("ray://") else ""
-            raise UserError(f"Could not connect to a Ray cluster at {address}: {error}{hint}") from error
-        ray.init(address="local", include_dashboard=False, **options)
-
-
-def check_address(address: str) -> None:
-    """Raise an error if an address is not of the form HOST:PORT or ray://HOST:PORT, or does not respond."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdigit()):
-        raise UserError(f"--cluster must be auto, HOST:PORT or ray://HOST:PORT. Got {address!r} instead.")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(f"No Ray cluster at {address}: {error}. Start one there with: ray start --head") from error
+    return finish_study(trained, replace(settings, device=local_device), quiet)

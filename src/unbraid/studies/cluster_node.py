@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
-from unbraid.runs.scores import add_scores
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.scores import Record, add_scores, read_scores
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import ignore_progress
+from unbraid.studies.group_scores import GroupScoring
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, try_train_stack
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
@@ -33,7 +35,7 @@ from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, study_tasks
 from unbraid.version import __version__
 
-WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
+WEIGHTS, CHECKPOINT, SCORES = "weights.safetensors", "checkpoint.safetensors", "scores.jsonl"
 RunFiles = dict[str, bytes]
 """The contents of the files in the folder of a run, by file name."""
 
@@ -60,7 +62,7 @@ def store_run(out: Path, name: str, files: RunFiles) -> None:
     target, arriving = out / name, out / ".arriving" / name
     with lock(out / ".arriving.lock"):
         if (target / WEIGHTS).exists():
-            lines = files.get("scores.jsonl", b"").splitlines()
+            lines = files.get(SCORES, b"").splitlines()
             add_scores(target, [json.loads(line) for line in lines])
         elif target.exists():
             finish_partial_run(target, files)
@@ -115,14 +117,7 @@ def train_stack(
     Returns:
         The files of all runs of the stack by the id of the run, or an empty dictionary if `scratch` is None.
     """
-    host = socket.gethostname()
-    if version != __version__:
-        raise UserError(
-            f"Every node must have unbraid {version}. Got {__version__} on {host} instead. Install {version} there."
-        )
-    if scratch is None and not (settings.out / "study.json").exists():
-        raise UserError(f"Every node must have access to {settings.out}. {host} does not. Remove --cluster-shared.")
-    torch.set_num_threads(1)
+    check_node(version, settings, scratch)
     run_specs = [RunSpec.from_dict(spec, trust=True) for spec in specs]  # trusted: they come from the user's own study
     builder = resolve_net(run_specs[0].net)[1]
     runs = [PlannedRun(0, spec, 0.0, 0) for spec in run_specs]
@@ -133,6 +128,58 @@ def train_stack(
     with scratch_folder(scratch, started) as folder:
         train_and_score(stack, dataclasses.replace(settings, out=folder))
         return {spec.id: read_run_files(folder / spec.id) for spec in run_specs}
+
+
+def score_stack(
+    version: str,
+    specs: list[dict[str, Any]],
+    data: str,
+    settings: StudySettings,
+    scratch: str | None,
+    trained: dict[str, RunFiles],
+) -> dict[str, RunFiles]:
+    """Score trained runs on the cores of this node. The arguments are those of `train_stack`.
+
+    Returns:
+        The file of scores of each run by the id of the run, or an empty dictionary if `scratch` is None.
+    """
+    runs = train_stack(version, specs, data, settings, scratch, trained)  # finished runs are only scored
+    return {name: {SCORES: files[SCORES]} for name, files in runs.items() if SCORES in files}
+
+
+def score_group(
+    version: str, names: list[str], data: str, settings: StudySettings, scratch: str | None, runs: dict[str, RunFiles]
+) -> dict[str, list[Record]]:
+    """Compute the scores of a group of runs that differ in the seed only. The arguments are those of `train_stack`.
+
+    Returns:
+        The new scores of each run by the id of the run, or an empty dictionary if `scratch` is None.
+    """
+    check_node(version, settings, scratch)
+    with nullcontext(settings.out) if scratch is None else scratch_folder(scratch, runs) as folder:
+        scoring = GroupScoring(folder, settings.group_metrics, settings.protocol, settings.device)
+        loaded = cached_data(data, settings.device)
+        group = [RunFolder.open(folder / name) for name in names]
+        scoring.score_group(group, loaded, scoring.sample(loaded))
+        if scratch is None:
+            return {}
+        found = {run.path.name: read_scores(run.path) for run in group}
+    return {
+        name: [record for record in records if record["metric"] in settings.group_metrics]
+        for name, records in found.items()
+    }
+
+
+def check_node(version: str, settings: StudySettings, scratch: str | None) -> None:
+    """Raise an error if this node has another version or cannot access a shared folder. Let torch use one thread."""
+    host = socket.gethostname()
+    if version != __version__:
+        raise UserError(
+            f"Every node must have unbraid {version}. Got {__version__} on {host} instead. Install {version} there."
+        )
+    if scratch is None and not (settings.out / "study.json").exists():
+        raise UserError(f"Every node must have access to {settings.out}. {host} does not. Remove --cluster-shared.")
+    torch.set_num_threads(1)
 
 
 def train_stack_in_parts(*arguments: Any) -> list[RunFiles] | RunFiles:

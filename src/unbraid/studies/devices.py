@@ -9,6 +9,7 @@ from unbraid.accel.devices import check_device
 from unbraid.errors import UserError
 from unbraid.runtime.progress import progress
 from unbraid.runtime.workers import worker_pool
+from unbraid.scoring.tasks import available_cores
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.reduction import select_shard
@@ -21,8 +22,9 @@ def train_on_devices(
 ) -> None:
     """Train the runs of a study on several devices, with one process per device.
 
-    Each process trains a part of the runs and writes them to the folder of the study. Runs are not scored, because the
-    caller scores all of them afterwards on all cores.
+    Each process trains and scores a part of the runs and writes them to the folder of the study. A process scores on
+    its share of the cores, on a GPU while the next runs are trained. Metrics of groups of runs are not computed,
+    because the runs of a group may be trained by different processes.
 
     Args:
         runs: The runs.
@@ -39,8 +41,10 @@ def train_on_devices(
     for device in devices:
         check_device(device)
     parts = split_runs(runs, len(devices))
+    jobs = settings.jobs or available_cores()
+    own = replace(settings, jobs=max(1, jobs // len(parts)), group_metrics=())
     tasks = [
-        delayed(run_study)(part, replace(settings, device=device, scored=False), True)
+        delayed(run_study)(part, replace(own, device=device), True)
         for part, device in zip(parts, devices, strict=False)
     ]
     try:

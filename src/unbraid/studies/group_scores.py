@@ -86,7 +86,7 @@ class GroupScoring:
             done = 0
             for name, members in groupby(groups, lambda group: group[0].spec.data):
                 data = load_data(name, self.device, quiet=True)
-                index = torch.as_tensor(self.protocol.sample_indices(len(data)), device=data.device)
+                index = self.sample(data)
                 for group in members:
                     report_progress(done, f"settings, now {name}")
                     self.score_group(group, data, index)
@@ -103,16 +103,24 @@ class GroupScoring:
         name = hashlib.sha256(group[0].spec.settings_key().encode()).hexdigest()[:16]
         make_folder(self.out / ".claims")
         with lock(self.out / ".claims" / f"close-{name}.lock"):
-            keys = [self.record_keys(run, group, data) for run in group]
-            pairs = list(zip(group, keys, strict=True))
-            if not any(lacks_record(run, key) for run, own in pairs for key in own.values()):
+            if not self.lacks_scores(group, data):
                 return
             ranked = rank_group([open_run(run, data, device=self.device) for run in group], data, index)
             factors = FactorTable.of(data, index)
-            for i, (run, own) in enumerate(pairs):
+            for i, run in enumerate(group):
+                own = self.record_keys(run, group, data)
                 values = self.values(ranked, i, factors, data)
                 new = [{**key, "values": values[name]} for name, key in own.items()]
                 add_scores(run.path, new, replaced=lambda record, own=own: record["metric"] in own)  # type: ignore[misc]
+
+    def lacks_scores(self, group: Sequence[RunFolder], data: FactorData) -> bool:
+        """Return whether a run of a group lacks one of its scores."""
+        keys = [(run, key) for run in group for key in self.record_keys(run, group, data).values()]
+        return any(lacks_record(run, key) for run, key in keys)
+
+    def sample(self, data: FactorData) -> Tensor:
+        """Return the indices of the examples that all runs on a dataset encode."""
+        return torch.as_tensor(self.protocol.sample_indices(len(data)), device=data.device)
 
     def values(
         self, ranked: RankedGroup, i: int, factors: FactorTable, data: FactorData

@@ -34,7 +34,8 @@ class Assumptions:
         shared: Whether checkpoints survive the loss of a node, as in a shared folder. Otherwise its task starts again.
         scoring_seconds: Processor time of scoring one run.
         scoring_cores: Number of cores per GPU that score runs.
-        scoring_hidden: Whether a GPU trains the next task while the cores score. Otherwise it waits.
+        scoring_hidden: Whether a GPU trains the next task while the cores score. Otherwise it waits. In both cases the
+            study ends when the last runs are scored.
     """
 
     price: float = 3.0
@@ -47,7 +48,7 @@ class Assumptions:
     shared: bool = False
     scoring_seconds: float = 10.6
     scoring_cores: int = 16
-    scoring_hidden: bool = False
+    scoring_hidden: bool = True
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
@@ -104,10 +105,10 @@ class Projection:
 
     Attributes:
         gpus: The number of GPUs.
-        hours: The time until the last task ends.
+        hours: The time until the last task ends and its runs are scored.
         busy: The fraction of the paid GPU-hours that is spent on training, without starts, checkpoints, losses,
             scoring and waiting.
-        cost: The price of all GPUs until the last task ends.
+        cost: The price of all GPUs during these hours.
         longest_hours: The time of the longest task. Even with more GPUs, the study takes at least this time plus the
             time until a node can train.
     """
@@ -145,6 +146,14 @@ def with_losses(seconds: float, assumptions: Assumptions) -> float:
         return math.inf
 
 
+def last_score(tasks: Sequence[Task], ends: Sequence[float], gpus: int, assumptions: Assumptions) -> float:
+    """Return when the last run is scored, if the cores of all nodes score tasks in the order in which they end."""
+    done = 0.0
+    for end, task in sorted(zip(ends, tasks, strict=True), key=lambda pair: pair[0]):
+        done = max(done, end) + task.runs * assumptions.scoring_seconds / (assumptions.scoring_cores * gpus)
+    return done
+
+
 def project(tasks: Sequence[Task], gpus: int, assumptions: Assumptions | None = None) -> Projection:
     """Project the time and cost of tasks on a number of GPUs.
 
@@ -168,9 +177,11 @@ def project(tasks: Sequence[Task], gpus: int, assumptions: Assumptions | None = 
     assumptions = assumptions or Assumptions()
     times = [task_seconds(task, assumptions) for task in tasks]
     free_at = [assumptions.node_seconds] * gpus
+    ends = []
     for seconds in times:
-        heapq.heapreplace(free_at, free_at[0] + seconds)
-    hours = max(free_at) / HOUR
+        ends.append(free_at[0] + seconds)
+        heapq.heapreplace(free_at, ends[-1])
+    hours = (last_score(tasks, ends, gpus, assumptions) if assumptions.scoring_hidden else max(ends)) / HOUR
     busy = sum(task.seconds for task in tasks) / HOUR / (gpus * hours) if hours else 1.0
     return Projection(gpus, hours, busy, gpus * hours * assumptions.price, max(times) / HOUR)
 

@@ -78,13 +78,13 @@ def study(
             samples with replacement, as the authors' code for `locatello2019` does. None means "reference" for
             the studies in `unbraid.studies.STUDIES` and "disjoint" for all others.
         jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
-            per stack (a group of runs that are trained together), and None means 1.
+            of each task that scores runs, and None means 1.
         precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
         likelihood: Likelihood of all runs: "bernoulli", "gaussian" (variance 1) or "normal" (variance 0.1). None keeps
             the study's value.
         device: "cpu" or "cuda".
-        devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains a part
-            of the runs. Afterwards, all runs are scored. None uses `device` only.
+        devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains and
+            scores a part of the runs. None uses `device` only.
         cluster: Address of a Ray cluster on which to run: "HOST:PORT", "ray://HOST:PORT", or "auto" for the cluster of
             this machine, which is started if there is none. None uses no cluster.
         cluster_shared: Whether all nodes of the cluster can access `out` and write to it. Otherwise they send their
