@@ -1,8 +1,11 @@
 """Choose models from finished runs and write them in the form of `unbraid.zoo`.
 
 For each dataset and method, two runs are chosen: the one with the median MIG and the one with the highest MIG. With an
-even number of runs, the median run is the lower one of the two in the middle. The median models of all methods are
+even number of runs, the median run is the worse one of the two in the middle. The median models of all methods are
 written first, then the best ones, as long as the folder stays within its limit. Models that do not fit are named.
+
+`--metric loss` chooses runs by their last logged loss instead, the lower the better. It is for data without labels, and
+for data that do not come with unbraid. Such models are not scored.
 
 The models are scored on a CPU after their weights were rounded. `--no-scores` leaves this for later, for example if the
 runs are on a machine that is rented by the minute. `--score` then scores all models of a folder that lack scores.
@@ -11,6 +14,7 @@ Usage:
     python evidence/make_zoo.py OUT RUNS...                  write models of the runs in these folders
     python evidence/make_zoo.py OUT RUNS... --only method=slow_vae,pcl --no-scores --tar zoo.tar.gz
     python evidence/make_zoo.py OUT --score                  score the models that lack scores
+    python evidence/make_zoo.py OUT RUNS... --metric loss --data mnist      choose by the loss, and name the data mnist
 """
 
 from __future__ import annotations
@@ -28,12 +32,12 @@ import unbraid as ub
 from unbraid.errors import UserError
 from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.folder import RunFolder
-from unbraid.runs.results import latest_scores
 from unbraid.runs.search import search_runs
 from unbraid.zoo.catalogue import CHOICES, ZooFacts, ZooModel, list_models
 from unbraid.zoo.compact import study_scores, write_card, write_compact
 
 METRIC = "mig.discrete_mig"
+LOSS = "loss"
 METRICS = REPORT_METRICS  # a report of the models has no scores left to compute
 LIMIT = 15.0  # size of all models in 10^6 bytes
 
@@ -65,26 +69,40 @@ def median_and_best(values: Sequence[float]) -> list[int]:
     return list(dict.fromkeys([order[(len(order) - 1) // 2], order[-1]]))
 
 
-def choose(runs: Sequence[RunFolder], metric: str = METRIC) -> list[Candidate]:
+def scores_of(run: RunFolder) -> dict[str, float]:
+    """Return the stored scores of a run and its last logged loss, or nothing if the run is not finished."""
+    if run.status != "done":
+        return {}
+    log = run.read_log()
+    return {**study_scores(run), **({LOSS: float(log[-1][LOSS])} if log else {})}
+
+
+def choose(runs: Sequence[RunFolder], metric: str = METRIC, data: str | None = None) -> list[Candidate]:
     """Choose the median and the best run of each dataset and method. The median runs come first.
+
+    Args:
+        runs: The runs to choose from.
+        metric: The score by which they are compared, or "loss".
+        data: The name of the dataset in the names of the models. By default it is made from the dataset of the run.
 
     Raises:
         UserError: If no finished run has the score.
     """
     groups: dict[tuple[str, str], list[tuple[float, RunFolder]]] = defaultdict(list)
     for run in runs:
-        value = latest_scores(run).get(metric) if run.status == "done" else None
+        value = scores_of(run).get(metric)
         if value is not None:
-            groups[folder_name(run.spec.data), run.spec.flat()["method"]].append((float(value), run))
+            quality = -value if metric == LOSS else value
+            groups[data or folder_name(run.spec.data), run.spec.flat()["method"]].append((quality, run))
     if not groups:
         raise UserError(f"The folders must have finished runs with the score {metric}. Got none. Score them first.")
     chosen = []
-    for (data, method), members in sorted(groups.items(), key=lambda item: item[0]):
-        places = median_and_best([value for value, _ in members])
+    for (name, method), members in sorted(groups.items(), key=lambda item: item[0]):
+        places = median_and_best([quality for quality, _ in members])
         for choice, place in zip(CHOICES, places, strict=False):
             run = members[place][1]
-            facts = ZooFacts(choice, len(members), metric, study_scores(run))
-            chosen.append(Candidate(f"{data}/{method}/{choice}", run, facts))
+            exact = {LOSS: scores_of(run)[LOSS]} if metric == LOSS else study_scores(run)
+            chosen.append(Candidate(f"{name}/{method}/{choice}", run, ZooFacts(choice, len(members), metric, exact)))
     return sorted(chosen, key=lambda candidate: CHOICES.index(candidate.facts.choice))
 
 
@@ -112,8 +130,13 @@ def write_models(candidates: Sequence[Candidate], out: Path, limit: float = LIMI
 
 
 def score_models(out: Path, metrics: Sequence[str] = METRICS) -> Iterator[str]:
-    """Score the models of a folder with the default protocol, and write their cards again. Yield a line about each."""
+    """Score the models of a folder with the default protocol, and write their cards again. Yield a line about each.
+
+    Models that were chosen by their loss are not scored.
+    """
     for model in list_models(out):
+        if model.facts.metric == LOSS:
+            continue
         missing = [name for name in metrics if not any(key.startswith(f"{name}.") for key in model.scores)]
         if missing:
             ub.score(model.path, missing, quiet=True)
@@ -136,6 +159,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of models")
     parser.add_argument("runs", type=Path, nargs="*", help="folders of finished, scored runs")
     parser.add_argument("--only", help="choose from these runs only, such as method=slow_vae,data=dsprites")
+    parser.add_argument("--metric", default=METRIC, help=f"score by which runs are chosen, or loss [{METRIC}]")
+    parser.add_argument("--data", help="name of the dataset in the names of models [made from the data of the runs]")
     parser.add_argument("--limit", type=float, default=LIMIT, help=f"size of all models in 10^6 bytes [{LIMIT:g}]")
     parser.add_argument("--metrics", default=",".join(METRICS), help=f"scores to keep [{','.join(METRICS)}]")
     parser.add_argument("--score", action="store_true", help="score the models of the folder that lack scores")
@@ -144,7 +169,8 @@ def main() -> None:
     options = parser.parse_args()
     try:
         if options.runs:
-            for line in write_models(choose(search_runs(options.runs, options.only)), options.out, options.limit):
+            chosen = choose(search_runs(options.runs, options.only), options.metric, options.data)
+            for line in write_models(chosen, options.out, options.limit):
                 print(line, flush=True)
         if options.score or not options.no_scores:
             for line in score_models(options.out, options.metrics.split(",")):

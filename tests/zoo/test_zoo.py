@@ -57,6 +57,21 @@ def test_the_median_and_the_best_run_are_chosen(source: Path, zoo: Path) -> None
         assert models[f"toy/{method}/best"].facts.runs == seeds
 
 
+def test_models_can_be_chosen_by_their_loss(source: Path, tmp_path: Path) -> None:
+    """The best run has the lowest loss. Such models have no scores, and their data can have a name of their own."""
+    script = evidence_script("make_zoo")
+    chosen = script.choose(script.search_runs(source, "method=beta_vae"), "loss", "moved_toy")
+    lines = [*script.write_models(chosen, tmp_path), *script.score_models(tmp_path)]
+    assert len(lines) == 2
+    losses = sorted(run.log[-1]["loss"] for run in ub.load_runs(source) if isinstance(run.spec.method, BetaVAE))
+    models = {model.name: model for model in ub.zoo.list(tmp_path)}
+    assert models["moved_toy/beta_vae/best"].facts.exact_scores == {"loss": losses[0]}
+    assert models["moved_toy/beta_vae/median"].facts.exact_scores == {"loss": losses[1]}
+    assert "has the lowest `loss`" in models["moved_toy/beta_vae/best"].card
+    assert "scores above" not in models["moved_toy/beta_vae/best"].card
+    assert models["moved_toy/beta_vae/best"].scores == {}
+
+
 def test_a_loaded_model_is_the_run_with_rounded_weights(source: Path, zoo: Path) -> None:
     model = ub.zoo.load("toy/beta_vae/best", folder=zoo)
     run = next(run for run in ub.load_runs(source) if run.id == model.id)
@@ -114,6 +129,7 @@ def test_commands_list_and_show(zoo: Path, capsys: pytest.CaptureFixture[str]) -
     assert 'ub.zoo.load("toy/factor_vae/median")' in shown
     assert "Licence of the weights: Apache-2.0." in shown
     assert "| mig |" in shown
+    assert "The scores above are those of the rounded weights" in shown
     slips = [
         (["show", "toy/beta_va"], "toy/beta_vae/"),
         (["show"], "Give the name"),

@@ -2,8 +2,9 @@
 
 The models are compact copies of runs (see `unbraid.zoo.compact`): the weights of the encoder and the decoder are stored
 in half precision. A model is called ``<data>/<method>/<choice>``, such as ``dsprites/ada_gvae/best``. Among all runs of
-the method on the dataset, `median` is the run with the median MIG, and `best` is the run with the highest MIG. The name
-``dsprites/ada_gvae`` stands for ``dsprites/ada_gvae/median``.
+the method on the dataset, `median` is the run with the median MIG, and `best` is the run with the highest MIG. Models
+of data without suitable labels are chosen by their loss instead. The name ``dsprites/ada_gvae`` stands for
+``dsprites/ada_gvae/median``.
 """
 
 from __future__ import annotations

@@ -99,13 +99,14 @@ def write_card(folder: Path, name: str) -> None:
 def _origin_lines(run: Run, facts: ZooFacts) -> list[str]:
     """Return the paragraphs of a model card about the choice of the model, its weights and its data."""
     source = SOURCES.get(run.spec.data.partition("?")[0])
-    choice = "the median" if facts.choice == "median" else "the highest"
+    choice = "the median" if facts.choice == "median" else "the lowest" if facts.metric == "loss" else "the highest"
     exact = facts.exact_scores.get(facts.metric)
+    scored = run.path is not None and bool(latest_scores(RunFolder.open(run.path)))
     lines = [
         f"Of {facts.runs} runs of this method on these data, this one has {choice} `{facts.metric}`"
         + (f" ({exact:.4f} with the exact weights and the samples of its study)." if exact is not None else "."),
-        "The weights are rounded to float16. The scores above are those of the rounded weights, computed with the "
-        "default protocol.",
+        "The weights are rounded to float16."
+        + (" The scores above are those of the rounded weights, computed with the default protocol." if scored else ""),
         "",
         "Licence of the weights: Apache-2.0.",
     ]
