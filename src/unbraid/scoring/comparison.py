@@ -281,7 +281,8 @@ def compare(
         sides = [Side.read(name, paths, only) for name, paths in zip(side_names(places), places, strict=True)]
         left_out = []
     computed = {metric for side in sides for entry in side.runs for metric in entry.records}
-    wanted = named or [metric for metric in METRICS if metric in computed]
+    others = sorted(name for name in computed - set(METRICS) if name in METRICS)  # with options, or of other packages
+    wanted = named or [*(name for name in METRICS if name in computed), *others]
     incomparable = {metric: fields for metric in wanted if (fields := scoring_differences(sides, metric))}
     testable = [metric for metric in wanted if metric not in incomparable]
     tests = [test for a, b in combinations(sides, 2) for test in find_differences(a, b, testable, paired)]

@@ -58,9 +58,9 @@ def score(
             warning. A run that is given twice has one row. A model that was trained elsewhere and adopted twice has two
             rows with equal scores, and a warning names the two runs. If `runs` is None, `codes` and `factors` are
             scored instead.
-        metrics: Names of metrics, as a list or separated by commas, or "all". By default
-            `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
-            named here. By default and with "all", it is left out.
+        metrics: Names of metrics, as a list or separated by commas, or "all". A name may have options, as in
+            "dci_es?probes=rff&sizes=16,32". By default `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be
+            computed for the data raises an error if it is named here. By default and with "all", it is left out.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
             its own dataset.
         codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
@@ -120,7 +120,7 @@ def score(
             protocol=protocol or Protocol(),
             quiet=quiet,
         )
-        return ScoreRows([row])
+        return ScoreRows([row], metrics=resolve_metric_names(metrics))
     if continuous is not None or discrete is not None:
         raise UserError(
             "`continuous` and `discrete` are for `codes` and `factors`. Got them with runs. Pass them to the dataset "
@@ -226,7 +226,7 @@ def score_runs(
     for name, reason in errors.items():
         warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
-    return ScoreRows(rows, [run.spec for run in runs])
+    return ScoreRows(rows, [run.spec for run in runs], names)
 
 
 def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> list[str]:
