@@ -32,6 +32,8 @@ class ScoreRows(list[Row]):
     Attributes:
         specs: The specs of the runs, from which the labels of the rows are made.
         metrics: The names of metrics that the table may show, in the order of its columns.
+        record_keys: The key of the stored score of each metric for the default codes, by the id of the run. It is empty
+            if the rows have no stored scores.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class ScoreRows(list[Row]):
     ) -> None:
         super().__init__(rows)
         self.specs, self.metrics = list(specs), list(metrics)
+        self.record_keys: dict[str, dict[str, dict[str, Any]]] = {}
 
     def columns(self, metrics: Iterable[str] | None = None) -> dict[str, list[Any]]:
         """Return the columns of the table by title: the run, its settings, and the main score of each metric.

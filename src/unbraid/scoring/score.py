@@ -226,7 +226,11 @@ def score_runs(
     for name, reason in errors.items():
         warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
-    return ScoreRows(rows, [run.spec for run in runs], names)
+    table = ScoreRows(rows, [run.spec for run in runs], names)
+    for scorer in scorers:
+        default = scorer.run.spec.method.code_kinds[0]
+        table.record_keys[scorer.run.id] = {name: scorer.record_key(name, default) for name in names}
+    return table
 
 
 def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> list[str]:
