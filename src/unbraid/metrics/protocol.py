@@ -48,7 +48,7 @@ class Protocol:
             also training rows.
 
     Raises:
-        UserError: If `draws` is neither "disjoint" nor "reference".
+        UserError: If a number is not whole or too small, or if `draws` is neither "disjoint" nor "reference".
 
     Example:
         >>> Protocol(train=2_000, test=1_000).sizes(70_000)
@@ -63,6 +63,12 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check_draws(self.draws)
+        for name, low in {"train": 1, "test": 0, "table": 1, "seed": 0}.items():
+            value: Any = getattr(self, name)
+            number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+            if not (number and value >= low and value == np.rint(value) < np.inf):
+                raise UserError(f"The '{name}' of a protocol must be a whole number from {low}. Got {value!r} instead.")
+            object.__setattr__(self, name, int(value))
 
     def sizes(self, count: int) -> dict[str, int]:
         """Return the sizes of the samples from a table with `count` rows, and the size of the table.

@@ -285,7 +285,8 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
 def _code_kinds(run: Run, codes: Any) -> list[str]:
     """Return the kinds of codes to score: those in `codes`, or all kinds of the method if `codes` is None."""
     available = run.spec.method.code_kinds
-    kinds = [codes] if isinstance(codes, str) else list(available if codes is None else codes)
+    given = available if codes is None else codes
+    kinds = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     for kind in kinds:
         if not isinstance(kind, str):
             raise UserError(
@@ -293,7 +294,7 @@ def _code_kinds(run: Run, codes: Any) -> list[str]:
             )
         if kind not in available:
             raise UserError(f"Codes of {run.label} must be among {', '.join(available)}. Got {kind!r} instead.")
-    return kinds
+    return list(dict.fromkeys(kinds))
 
 
 def study_protocol(run: Run) -> Protocol:
