@@ -118,6 +118,8 @@ WRONG_TYPES: dict[str, str] = {  # a call that contradicts the annotations, and 
     "train('vae', 'toy', batch_size=8)": "Did you mean 'batch'?",
     "train('vae', dataset='toy')": "Did you mean 'data'?",
     "train('vae', torch.utils.data.DataLoader(ub.data.load('toy')))": "Pass its dataset: loader.dataset",
+    "score(codes=np.eye(4), factors=np.eye(4), continuous=[True] * 4)": "Names must be text, such as 'angle,size'",
+    "score(codes=np.eye(4), factors=np.eye(4), discrete=0)": "Names must be text, such as 'angle,size'",
     "score(runs, metric='mig')": "Did you mean 'metrics'?",
     "compare('runs', by='beta')": "Did you mean 'between'?",
     "compare(folders=['a', 'b'])": "compare has no argument 'folders'. Its arguments are: *folders, metrics",

@@ -174,7 +174,10 @@ def split_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     >>> split_names("angle, size"), split_names(None)
     (('angle', 'size'), ())
     """
-    entries = [given] if isinstance(given, str) else list(given or ())
+    single = isinstance(given, str) or not isinstance(given, Iterable | None)
+    entries: list[Any] = [given] if single else list(given or ())
+    if wrong := [entry for entry in entries if not isinstance(entry, str)]:
+        raise UserError(f"Names must be text, such as 'angle,size' or ['angle', 'size']. Got {wrong[0]!r} instead.")
     return tuple(dict.fromkeys(part.strip() for entry in entries for part in entry.split(",") if part.strip()))
 
 

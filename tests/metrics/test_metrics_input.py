@@ -25,6 +25,7 @@ from support.known_codes import (
     reflected,
     score,
 )
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.factor_vae import intervention_variances
 from unbraid.metrics.information import discretise, entropy, mutual_information
@@ -60,9 +61,13 @@ REJECTED: dict[str, tuple[object, object, str]] = {
     ),
     "infinite label": (NOISY, np.where(GRID == 5, np.inf, GRID), r"Factors must be finite. Got 20 NaN"),
     "unlabelled factor": (NOISY, GRID * [1, 1, np.nan], r"at least 2 labels each. Got fewer in column 2"),
+    "masked code": (np.ma.masked_greater(NOISY, 1.0), GRID, r"finite. Got \d+ NaN"),
+    "inexact labels": (NOISY, np.where(GRID == 1, 1e19, GRID), r"Factors must not exceed 2\^53"),
     "constant factor": (NOISY, GRID * [1, 0, 1], r"at least 2 values. Got only the value 0 in factor column 1"),
 }
-WITHOUT_FACTORS = ("vector of codes", "stack of codes", "one row", "no columns", "nan", "infinite", "complex", "words")
+WITHOUT_FACTORS = (
+    "masked code", "vector of codes", "stack of codes", "one row", "no columns", "nan", "infinite", "complex", "words"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -134,6 +139,21 @@ def test_label_values_do_not_matter() -> None:
     for name in ("mig", "modularity", "factor_vae"):
         ranked = np.argsort(np.argsort([-(2**62), 7, 2**62, 2**40, 5, 6]))[GRID]
         assert score(name, NOISY, labels) == score(name, NOISY, ranked)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in METRICS if "factors" in array_parameters(name)))
+def test_large_integers_are_exact_labels(name: str) -> None:
+    assert score(name, NOISY, GRID + 2**60) == score(name, NOISY, GRID)
+
+
+def test_masked_labels_are_missing() -> None:
+    masked = np.ma.masked_equal(GRID, 2)
+    assert METRICS["mig"](NOISY, masked) == METRICS["mig"](NOISY, np.where(GRID == 2, np.nan, GRID))
+
+
+def test_large_integers_beside_a_continuous_factor_raise_an_error() -> None:
+    with pytest.raises(UserError, match=r"Factors must not exceed 2\^53 if .* or if another factor is continuous"):
+        METRICS["mig"](NOISY, GRID + 2**60, continuous=[True, False, False])
 
 
 def test_factor_vae_depends_only_on_its_seed() -> None:

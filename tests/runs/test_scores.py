@@ -84,3 +84,11 @@ def test_two_concurrent_score_commands_lose_nothing(folder: RunFolder, trial: in
     processes = [subprocess.Popen([*command, "--metrics", names], stdout=subprocess.DEVNULL) for names in metrics]
     assert [process.wait(timeout=300) for process in processes] == [0, 0]
     assert {record["metric"] for record in read_scores(folder.path)} == set(",".join(metrics).split(","))
+
+
+def test_a_later_record_replaces_all_values_of_an_earlier_one(folder: RunFolder) -> None:
+    """Accuracies with 200 training rows must not stay beside those of a later protocol with 80."""
+    for train in (200, 80):
+        ub.score(folder.path, "downstream_lr", protocol=ub.Protocol(train=train, test=40), codes="mean", quiet=True)
+    names = [name for name in latest_scores(folder) if name.endswith(":mean_test_accuracy")]
+    assert names == ["downstream_lr.10:mean_test_accuracy", "downstream_lr.80:mean_test_accuracy"]

@@ -230,3 +230,33 @@ def test_an_archive_with_the_name_of_an_array_is_an_error_of_the_file(tmp_path: 
     for name in ("x.npy", "y.npy"):
         with pytest.raises(UserError, match=f"{name} cannot be read as numbers"):
             read_arrays(tmp_path / name, tmp_path / name, None)
+
+
+def test_objects_masks_and_none_are_numbers_and_missing_labels() -> None:
+    rng = np.random.default_rng(1)
+    factors = rng.integers(3, size=(60, 2))
+    codes = factors + 0.1 * rng.normal(size=(60, 2))
+
+    def score(labels: Any) -> float:
+        return float(score_arrays(codes, labels, "mig", quiet=True)[0]["mig.discrete_mig"])
+
+    missing = np.where(np.arange(60)[:, None] < 5, np.nan, factors)
+    assert score(factors.astype(object)) == score(factors)
+    objects = factors.astype(object)
+    objects[np.isnan(missing)] = None
+    assert score(objects) == score(objects.tolist()) == score(missing) != score(factors)
+    assert score(np.ma.array(factors, mask=np.isnan(missing))) == score(missing)
+
+
+@pytest.mark.parametrize(
+    ("codes", "factors", "message"),
+    [
+        (np.ma.masked_less(CODES, 0), FACTORS, "Codes must be finite. Got"),
+        (object(), FACTORS, "Codes must be real numbers"),
+        (CODES, 3, "Factors must be a 2-d array"),
+        (CODES, {"a": [0, 1, 0, 1, 0, 1], "b": [0, 1]}, "equally many labels. Got a: 6, b: 2"),
+    ],
+)
+def test_arrays_of_a_wrong_kind_are_explained(codes: Any, factors: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ub.score(codes=codes, factors=factors, metrics="mig", quiet=True)

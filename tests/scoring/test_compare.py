@@ -134,7 +134,8 @@ def test_scores_computed_differently_are_not_tested(folders: tuple[Path, Path], 
     found = compare(a, b)
     assert found.tests == []
     reason = "their scores were computed with different settings (seed)"
-    assert found.remarks == [f"These metrics were not tested, because {reason}: mig."]
+    remedy = "Compute the missing scores with: unbraid compare --score"
+    assert found.remarks == [f"These metrics were not tested, because {reason}: mig. {remedy}"]
 
 
 def test_mixed_settings_data_and_unfinished_runs_are_reported(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -294,3 +295,32 @@ def test_a_sweep_that_cannot_be_divided(folders: tuple[Path, Path]) -> None:
         compare(folders[0].parent, between="betta")
     with pytest.raises(UserError, match=r"pass --between SETTING \(between=\). Here they differ in beta, latents"):
         compare(folders[0].parent)
+
+
+def test_scores_that_all_runs_share_are_compared(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """A side that was also scored in another way can still be compared, and `score` compares what it computes."""
+    first, second = copy_folders(folders, tmp_path)
+    other = ub.Protocol(train=100, test=50)
+    ub.score([first, second], "mig", quiet=True)
+    before = compare(first, second, metrics="mig")
+    ub.score(first, "mig", protocol=other, quiet=True)
+    shared = compare(first, second, metrics="mig")
+    assert [vars(test) for test in shared.tests] == [vars(test) for test in before.tests]
+    assert "Some runs have later scores of mig with other settings" in shared.sentences()[-1]
+    ub.score(second, "mig", protocol=other, quiet=True)
+    latest, default = compare(first, second, metrics="mig"), compare(first, second, metrics="mig", score=True)
+    assert latest.tests[0].difference != before.tests[0].difference
+    assert [vars(test) for test in default.tests] == [vars(test) for test in before.tests]
+    assert not default.remarks
+
+
+def test_datasets_of_the_same_name_with_different_content_are_reported(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    first, second = copy_folders(folders, tmp_path)
+    write_scores(first, {"mig": [0.1, 0.2, 0.3, 0.4]}, source="a")
+    write_scores(second, {"mig": [0.1, 0.2, 0.3, 0.4]}, source="a")
+    assert not compare(first, second).remarks
+    write_scores(second, {"mig": [0.1, 0.2, 0.3, 0.4]}, source="b")
+    (remark,) = compare(first, second).remarks
+    assert "from 2 datasets of this name with different examples or labels" in remark

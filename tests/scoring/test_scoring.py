@@ -153,6 +153,23 @@ def test_samples_are_disjoint_and_shrink_in_proportion() -> None:
         Protocol(draws="twice")
 
 
+@pytest.mark.parametrize("name", ["train", "test", "table", "seed"])
+def test_numbers_of_a_protocol_are_whole(name: str) -> None:
+    values: list[Any] = [1e2, np.int64(100), np.float32(100)]
+    for value in values:
+        assert repr(dataclasses.asdict(Protocol(**{name: value}))[name]) == "100"
+    wrong: list[Any] = [-1, 2.5, float("nan"), float("inf"), True, "100", None]
+    for value in wrong:
+        with pytest.raises(UserError, match=f"The '{name}' of a protocol must be a whole number from"):
+            Protocol(**{name: value})
+
+
+def test_a_kind_of_codes_that_is_named_twice_is_scored_once() -> None:
+    runs = ub.train("vae", data="toy", seeds=range(2), steps=2, quiet=True)
+    rows = ub.score(runs, "mig", codes=["mean", "sampled", "mean"], quiet=True)
+    assert [list(row) for row in rows] == [list(row) for row in ub.score(runs, "mig", quiet=True)]
+
+
 def test_reference_draws_are_those_of_the_large_study() -> None:
     rows = Protocol(draws="reference").rows(np.zeros((50, 1)), np.zeros((50, 1), dtype=int))
     assert (len(rows.train), len(rows.test)) == (10_000, 5_000)

@@ -89,7 +89,7 @@ def compare_scores(options: Any, folders: Sequence[Path]) -> None:
     """Compare the stored scores of the folders and print them."""
     from unbraid.scoring.comparison import compare
 
-    metrics = options.metrics.split(",") if options.metrics else None
+    metrics = options.metrics.split(",") if options.metrics is not None else None
     comparison = compare(
         *folders, metrics=metrics, score=options.score, quiet=options.quiet, trust=options.trust, only=options.only,
         paired=options.paired, between=options.between,

@@ -38,7 +38,7 @@ def run(options: Any) -> None:
     from unbraid.reporting.page import report
     from unbraid.reporting.runs_table import REPORT_METRICS
 
-    metrics = options.metrics.split(",") if options.metrics else REPORT_METRICS
+    metrics = options.metrics.split(",") if options.metrics is not None else REPORT_METRICS
     path = report(
         options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
         scoring=not options.no_score, quiet=options.quiet, trust=options.trust, only=options.only,

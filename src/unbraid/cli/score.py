@@ -42,7 +42,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [detected]")
     parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [detected]")
     others = ", ".join(name for name in METRICS if name not in DEFAULT_METRICS)
-    metrics = f"metrics to compute, or all [{', '.join(DEFAULT_METRICS)}]; others: {others}"
+    metrics = (
+        f"metrics to compute, or all [{', '.join(DEFAULT_METRICS)}]; others: {others}; options follow the name of a "
+        "metric, as in mig?bins=10"
+    )
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
     parser.add_argument("--train", type=whole_number(2, MAX_EXAMPLES), help="maximum number of training rows [10000]")
     parser.add_argument("--test", type=whole_number(2, MAX_EXAMPLES), help="maximum number of test rows [5000]")
@@ -68,7 +71,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 def run(options: Any) -> None:
     """Compute the scores and print them. With --csv, also write them to a file."""
-    metrics = options.metrics.split(",") if options.metrics else None
+    metrics = options.metrics.split(",") if options.metrics is not None else None
     names = resolve_metric_names(metrics)
     check_options(options)
     if options.codes:

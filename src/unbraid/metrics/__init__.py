@@ -7,7 +7,6 @@ data. Importing this package never imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from unbraid.errors import UserError, unknown_name_message
@@ -34,6 +33,7 @@ from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
 from unbraid.metrics.nk import nk
 from unbraid.metrics.omes import omes
+from unbraid.metrics.options import MetricRegistry, base_name
 from unbraid.metrics.reduced_downstream import reduced_downstream
 from unbraid.metrics.sap import sap
 from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka, linear_r2, procrustes_distance
@@ -45,7 +45,7 @@ from unbraid.metrics.unsupervised import unsupervised
 from unbraid.metrics.z_max_var import z_max_var
 from unbraid.runtime.plugins import Registry
 
-METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
+METRICS = MetricRegistry("metrics", {
     "beta_vae": beta_vae,
     "factor_vae": factor_vae,
     "mig": mig,
@@ -115,9 +115,17 @@ SVM = "linear SVM on one code, primal, C 0.01"
 
 
 class Traits(Registry[Trait]):
-    """The properties of each metric, by name. A metric of another package has them in the attribute `trait`."""
+    """The properties of each metric, by name. A metric of another package has them in the attribute `trait`.
+
+    A metric with options has the properties of the metric without them.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return name in METRICS
 
     def __missing__(self, name: str) -> Trait:
+        if "?" in name:
+            return self[base_name(name)]
         trait = getattr(METRICS[name], "trait", None)
         if not isinstance(trait, Trait):
             raise UserError(

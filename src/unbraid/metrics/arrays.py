@@ -19,6 +19,7 @@ CONTINUOUS_REMEDY = (
     "If factors are continuous, pass continuous=[...] with one bool per factor, or discretise them first into bins of "
     "equal counts: np.searchsorted(np.quantile(x, np.arange(1, 10) / 10), x) for a factor x."
 )
+LARGEST_INTEGER = 2**53  # larger integers are not exact in float64
 
 
 def input_error(rule: str, got: object, remedy: str) -> UserError:
@@ -39,7 +40,7 @@ def check_table(values: ArrayLike, name: str, *, allow_nan: bool = False) -> np.
     Raise an error if the values are not finite real numbers, or if there are fewer than 2 rows or no columns. NaN is
     accepted if `allow_nan` is true.
     """
-    array = np.asarray(values)
+    array = fill_masked(values)
     if array.dtype.kind not in "buif":
         raise input_error(
             f"{name} must be real numbers.", f"dtype {array.dtype}", "Convert them to float or int first."
@@ -53,6 +54,17 @@ def check_table(values: ArrayLike, name: str, *, allow_nan: bool = False) -> np.
         )
     _check_finite(np.isfinite(array) | (np.isnan(array) if allow_nan else False), name)
     return array
+
+
+def fill_masked(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the values as an array. Masked entries of a masked array of numbers become NaN.
+
+    >>> fill_masked(np.ma.masked_equal([[1, 2], [3, 2]], 2)).tolist()
+    [[1.0, nan], [3.0, nan]]
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "buif":
+        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
+    return np.asarray(values)
 
 
 def _check_finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
@@ -97,11 +109,24 @@ def check_integers(
     """
     if table.dtype.kind != "f":
         return
+    check_exact(table, name, discrete)
     wrong = (table != np.rint(table)) & ~np.isnan(table) & discrete
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         rule = f"{name} must be integers, a different one for each distinct value."
         raise input_error(rule, f"{table[row, column]} (row {row}, column {column})", CONTINUOUS_REMEDY)
+
+
+def check_exact(
+    table: np.ndarray[Any, np.dtype[Any]], name: str, discrete: Bool[np.ndarray, " k"] | bool = True
+) -> None:
+    """Raise a `UserError` if a label of a discrete factor is too large to be exact in float64."""
+    large = ((table > LARGEST_INTEGER) | (table < -LARGEST_INTEGER)) & discrete
+    if large.any():
+        row, column = np.argwhere(large)[0]
+        rule = f"{name} must not exceed 2^53 if they are floating-point numbers, or if another factor is continuous."
+        remedy = "Number the values: np.unique(x, return_inverse=True)[1] for a factor x."
+        raise input_error(rule, f"{table[row, column]} (row {row}, column {column})", remedy)
 
 
 def check_same_rows(codes: Real[np.ndarray, "n d"], factors: Real[np.ndarray, "m k"]) -> None:

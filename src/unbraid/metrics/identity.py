@@ -38,7 +38,7 @@ def identity(
     """Return the properties that must be equal for two scores to be comparable.
 
     Args:
-        name: A key of `METRICS`.
+        name: A key of `METRICS`, with options if there are any, as in "mig?bins=10".
         seed: Random seed for the metric and its samples.
         sizes: Sizes of the samples, as `Protocol.sizes` returns them.
         draws: How the samples were drawn, "disjoint" or "reference".
@@ -58,8 +58,8 @@ def identity(
         >>> identity("mig", 0, {"train": 10_000})["options"]
         {'bins': 20}
     """
-    parameters = inspect.signature(METRICS[name]).parameters
-    omitted = ("seed", *TRAITS[name].later_options)
+    parameters, given = inspect.signature(METRICS[name]).parameters, METRICS.options(name)
+    omitted = {"seed", *TRAITS[name].later_options} - set(given)
     options = {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name not in omitted}
     plain = json.loads(json.dumps(options))  # tuples become lists, as when the identity is read from a file
     about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}

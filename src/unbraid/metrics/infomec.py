@@ -66,7 +66,9 @@ def infomec(
     Deviations: Information is computed from bins by default. Classes are not weighted. Therefore the cross-entropy of a
     model that ignores the codes is exactly the entropy of the factor. The authors' code balances the classes,
     which is equivalent if factors are drawn uniformly. The authors' code also stops after 100 iterations
-    (``iterations=100``), which lowers InfoE by about 0.1 for a factor with 40 values that is represented linearly.
+    (``iterations=100``), which lowers InfoE by about 0.1 for a factor with 40 values that is represented linearly. For
+    quantised codes, the authors' regression receives one binary input per value of each latent, so their InfoE does not
+    depend on the order of the values. Here it always receives the latents themselves.
 
     Reference: Hsu et al. (2023), arXiv:2305.18378.
 

@@ -14,6 +14,7 @@ from unbraid.metrics.arrays import (
     Codes,
     Factors,
     as_codes,
+    check_exact,
     check_factors_vary,
     check_integers,
     check_same_columns,
@@ -124,6 +125,7 @@ def as_labels(factors: Factors, continuous: Continuous = None, name: str = "Fact
     if (few := np.flatnonzero((~np.isnan(table)).sum(axis=0) < 2)).size:
         remedy = "Drop that factor, or label more examples."
         raise input_error(f"{name} must have at least 2 labels each.", f"fewer in column {few[0]}", remedy)
+    check_exact(table, name, ~np.array(flags))
     return Labels(table.astype(np.float64), flags)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from unbraid.metrics.arrays import Codes, Factors
 from unbraid.metrics.labels import Continuous, as_codes_and_labels
@@ -63,7 +63,7 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
     from scipy.stats import rankdata
 
     table, labels = as_codes_and_labels(codes, factors, continuous)
-    parts = [(table, labels.values.astype(np.float64))]
+    parts = [(table, as_numbers(labels.values))]
     if not labels.complete_rows().all():
         parts = [(table[c.rows], c.values[:, None].astype(np.float64)) for c in labels.columns()]
     pearson = [absolute_correlations(codes, values) for codes, values in parts]
@@ -72,6 +72,17 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
         "mcc_pearson": best_assignment_mean(np.concatenate(pearson, axis=1)),
         "mcc_spearman": best_assignment_mean(np.concatenate(spearman, axis=1)),
     }
+
+
+def as_numbers(values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """Return labels as float64. Of integers, the smallest of each column is subtracted, so that large ones stay exact.
+
+    >>> as_numbers(np.array([[2**60], [2**60 + 1]])).tolist()
+    [[0.0], [1.0]]
+    """
+    if values.dtype.kind != "i":
+        return values.astype(np.float64)
+    return np.asarray((values - values.min(axis=0)).astype(np.uint64).astype(np.float64))  # unsigned, if they overflow
 
 
 def absolute_correlations(a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "d k"]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.label_kinds import split_names
 from unbraid.metrics import DEFAULT_METRICS, METRICS
 from unbraid.metrics.identity import (
     as_continuous,
@@ -21,6 +20,7 @@ from unbraid.metrics.identity import (
     score_versions,
 )
 from unbraid.metrics.interventions import DRAWS, check_draws
+from unbraid.metrics.options import join_lists
 from unbraid.metrics.rows import Array, Outcome, Rows, Selection, Values, disjoint_sizes, draw_with_replacement
 
 LINES_PER_FACTOR = 100  # number of complete lines along each factor in the table of a large grid
@@ -48,7 +48,7 @@ class Protocol:
             also training rows.
 
     Raises:
-        UserError: If `draws` is neither "disjoint" nor "reference".
+        UserError: If a number is not whole or too small, or if `draws` is neither "disjoint" nor "reference".
 
     Example:
         >>> Protocol(train=2_000, test=1_000).sizes(70_000)
@@ -63,6 +63,12 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check_draws(self.draws)
+        for name, low in {"train": 1, "test": 0, "table": 1, "seed": 0}.items():
+            value: Any = getattr(self, name)
+            number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+            if not (number and value >= low and value == np.rint(value) < np.inf):
+                raise UserError(f"The '{name}' of a protocol must be a whole number from {low}. Got {value!r} instead.")
+            object.__setattr__(self, name, int(value))
 
     def sizes(self, count: int) -> dict[str, int]:
         """Return the sizes of the samples from a table with `count` rows, and the size of the table.
@@ -198,10 +204,16 @@ def sample_sentences(samples: Iterable[tuple[int, int, str]]) -> list[str]:
 def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     """Return the requested metric names without repetitions, or `DEFAULT_METRICS` if `names` is None.
 
-    A string is one name, several names separated by commas, or "all" for all metrics.
+    A string is one name, several names separated by commas, or "all" for all metrics. A name may have options, as in
+    "dci_es?probes=rff&sizes=16,32" (see `unbraid.metrics.options`). Options with their default value are left out.
 
     Raises:
-        UserError: If a name is not in `METRICS`. The message suggests the most similar name.
+        UserError: If a name is not in `METRICS`, in which case the message suggests the most similar name, if an option
+            is wrong, or if a string contains no name.
+
+    Example:
+        >>> resolve_metric_names("mig,mig?bins=10,mig?bins=20")
+        ['mig', 'mig?bins=10']
     """
     if names is None:
         return list(DEFAULT_METRICS)
@@ -209,13 +221,16 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     for name in listed:
         if not isinstance(name, str):
             raise UserError(f"Metrics are given by name, such as 'mig' or ['mig', 'dci']. Got {name!r} instead.")
-    requested = list(split_names(listed))
+    parts = [part.strip() for entry in listed for part in entry.split(",")]
+    requested = join_lists([part for part in parts if part])
+    if parts and not requested:
+        raise UserError("At least one metric must be named, such as 'mig'. Got an empty name instead.")
     if "all" in requested:
         return list(METRICS)
     for name in requested:
-        if name not in METRICS:
+        if "?" not in name and name not in METRICS:
             raise UserError(unknown_name_message("metric", name, list(METRICS)))
-    return requested
+    return list(dict.fromkeys(map(METRICS.canonical_name, requested)))
 
 
 def are_named(names: str | Iterable[str] | None) -> bool:

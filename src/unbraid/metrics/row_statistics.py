@@ -66,5 +66,7 @@ def pair_hausdorff(codes: Array) -> Array:
                     nearest = np.inf
                     for m in range(n):
                         nearest = min(nearest, squares[i, a, m] + squares[j, b, m])
+                        if nearest <= result[i, j]:  # the largest distance cannot grow
+                            break
                     result[i, j] = max(result[i, j], nearest)
     return result

@@ -73,7 +73,7 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any], study_protoco
 
 
 def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda record: True) -> Row:
-    """Return the scores in the folder of a run by column name. Later records replace earlier ones.
+    """Return the scores in the folder of a run by column name. A later record of a metric replaces an earlier one.
 
     If a metric was computed on the data of the run, scores on other data are left out.
 
@@ -83,7 +83,8 @@ def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda reco
     """
     default = run.spec.method.code_kinds[0]
     scores: Row = {}
-    for record in prefer_data(filter(wanted, read_scores(run.path)), run.spec.data):
+    found = prefer_data(filter(wanted, read_scores(run.path)), run.spec.data)
+    for record in {(record["metric"], record["codes"]): record for record in found}.values():
         suffix = "" if record["codes"] == default else f".{record['codes']}"
         scores |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
     return scores

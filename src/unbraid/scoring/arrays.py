@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
-from unbraid.metrics.arrays import as_codes
+from unbraid.metrics.arrays import as_codes, check_table, fill_masked
 from unbraid.metrics.labels import as_labels
 from unbraid.metrics.protocol import (
     Array,
@@ -59,12 +60,12 @@ def score_arrays(
         UserError: If the arrays are invalid, or if a metric in `metrics` cannot be computed.
     """
     codes, (factors, names, words) = _as_array(codes), _as_numbers(factors, names)
+    as_codes(codes)
     if len(codes) != len(factors):
         raise UserError(
             f"Codes and factors must have the same number of rows. Got {len(codes)} and {len(factors)} instead. Row i "
             "of both arrays must belong to the same example."
         )
-    as_codes(codes)
     values, is_continuous = prepare_factors(factors, names, continuous, discrete, words)
     rows, metric_names = protocol.rows(codes, values, is_continuous), resolve_metric_names(metrics)
     with progress("scoring", len(metric_names), quiet) as report:
@@ -83,7 +84,7 @@ def _as_array(values: Any) -> Array:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
-    return np.asarray(values)
+    return fill_masked(values)
 
 
 def _as_numbers(factors: Any, names: Sequence[str] | None) -> tuple[Array, Sequence[str] | None, list[str]]:
@@ -94,11 +95,19 @@ def _as_numbers(factors: Any, names: Sequence[str] | None) -> tuple[Array, Seque
     columns = label_columns(factors)
     if columns is None:
         table = _as_array(factors)
+        if table.dtype == object and table.ndim in (1, 2):
+            with contextlib.suppress(TypeError, ValueError):  # other objects raise a UserError below
+                table = np.array([np.nan if v is None else v for v in table.flat], np.float64).reshape(table.shape)
+        if table.ndim == 0:
+            check_table(table, "Factors")  # raises the error
         return (table[:, None] if table.ndim == 1 else table), names, []
     chosen = list(columns) if names is None else list(names)
     if len(chosen) != len(columns):
         raise UserError(f"There must be {len(columns)} different names, one per factor. Got {chosen} instead.")
     words = [name for name, column in zip(chosen, columns.values(), strict=True) if _has_words(column)]
+    if len({len(column) for column in columns.values()}) > 1:
+        counts = ", ".join(f"{name}: {len(column)}" for name, column in columns.items())
+        raise UserError(f"The columns of the factors must have equally many labels. Got {counts} instead.")
     table = np.stack([_numbers(column) for column in columns.values()], 1)
     whole = not np.isnan(table).any() and not (table != np.rint(table)).any()
     return table.astype(np.int64) if whole else table, chosen, words

@@ -17,8 +17,17 @@ from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.tables import format_cell, html_table, table, wide_table
 from unbraid.scoring.differences import Difference, find_differences
 from unbraid.scoring.permutation import count_assignments
-from unbraid.scoring.remarks import scoring_differences, scoring_remarks, seed_remarks, shared_remarks, side_remarks
+from unbraid.scoring.remarks import (
+    scoring_differences,
+    scoring_remarks,
+    seed_remarks,
+    shared_remarks,
+    shared_settings_remarks,
+    side_remarks,
+    source_remarks,
+)
 from unbraid.scoring.rows import metric_title
+from unbraid.scoring.shared_scores import score_folders, use_keys, use_shared_settings
 from unbraid.scoring.side_folders import check_places, side_folders, side_names
 from unbraid.scoring.sides import ScoredRun, Side
 from unbraid.scoring.splitting import split_runs
@@ -226,7 +235,9 @@ def compare(
     """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the means of the two folders, for every metric that all scored runs of both folders have. Two runs of
+    compares the means of the two folders, for every metric that all scored runs of both folders have. If a run has
+    several scores of a metric, for example with different samples, the latest one is used. If the latest scores of the
+    runs were computed in different ways, those that were computed in the same way in all runs are used. Two runs of
     different folders are partners if they have the same seed and agree in all settings that vary within a folder. The
     test is paired if there are at least six pairs of partners, and if more than half of the runs of each folder have a
     partner.
@@ -237,8 +248,8 @@ def compare(
             each of its entries is a side.
         metrics: Names of metrics, as a list or separated by commas. By default all metrics for which at least one
             run has a score.
-        score: Whether to compute missing scores first. If `metrics` is not given, these are the scores of
-            `unbraid.metrics.DEFAULT_METRICS`.
+        score: Whether to compute missing scores first, in the same way as `score`, and to compare these scores. If
+            `metrics` is not given, these are the scores of `unbraid.metrics.DEFAULT_METRICS`.
         quiet: Whether to hide the progress bar of scoring.
         trust: Whether methods and networks that are not part of unbraid may be imported and run to compute missing
             scores (see `load_runs`).
@@ -273,31 +284,19 @@ def compare(
     places = [side_folders(side) for side in given]
     check_places(places, between, only)
     named = resolve_metric_names(metrics) if metrics is not None else None
-    if score:
-        score_folders(places, named, quiet, trust, only)
+    keys = score_folders(places, named, quiet, trust, only) if score else {}
     if between is not None:
         sides, left_out = split_runs([path for paths in places for path in paths], between, only)
     else:
         sides = [Side.read(name, paths, only) for name, paths in zip(side_names(places), places, strict=True)]
         left_out = []
+    sides, replaced = use_shared_settings(use_keys(sides, keys))
     computed = {metric for side in sides for entry in side.runs for metric in entry.records}
-    wanted = named or [metric for metric in METRICS if metric in computed]
+    others = sorted(name for name in computed - set(METRICS) if name in METRICS)  # with options, or of other packages
+    wanted = named or [*(name for name in METRICS if name in computed), *others]
     incomparable = {metric: fields for metric in wanted if (fields := scoring_differences(sides, metric))}
     testable = [metric for metric in wanted if metric not in incomparable]
     tests = [test for a, b in combinations(sides, 2) for test in find_differences(a, b, testable, paired)]
     remarks = [*left_out, *side_remarks(sides, wanted), *shared_remarks(sides), *seed_remarks(sides)]
+    remarks += [*source_remarks(sides, wanted), *shared_settings_remarks([m for m in replaced if m in wanted])]
     return Comparison(sides, wanted, tests, [*remarks, *scoring_remarks(incomparable)])
-
-
-def score_folders(
-    places: Sequence[Sequence[Path]], metrics: Sequence[str] | None, quiet: bool, trust: bool, only: Only
-) -> None:
-    """Score all runs that did not diverge, for all sides together. Existing scores are not computed again."""
-    from unbraid.runs.results_update import updated_results
-    from unbraid.runs.run import load_runs
-    from unbraid.scoring.score import score
-
-    runs = [run for paths in places for run in load_runs(paths, trust=trust, only=only) if run.divergence is None]
-    if runs:
-        with updated_results(runs):
-            score(runs, metrics, quiet=quiet)

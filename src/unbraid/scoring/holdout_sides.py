@@ -12,7 +12,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.holdout import SIDES, SideView
 from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
-from unbraid.metrics.protocol import Array, Protocol
+from unbraid.metrics.protocol import Array, Protocol, resolve_metric_names
 from unbraid.metrics.similarity import fit_linear_map
 from unbraid.runs.run import Run
 from unbraid.scoring.encoding import encode_table
@@ -60,7 +60,7 @@ def score_sides(
             for side, extra in generalisation(run, dataset, views, protocol or Protocol()).items():
                 found[run.id, side] |= extra
     rows = [found[run.id, side] for run in runs for side in SIDES]
-    return ScoreRows(rows, [run.spec for run in runs])
+    return ScoreRows(rows, [run.spec for run in runs], resolve_metric_names(metrics))
 
 
 def check_holdout(data: FactorData) -> None:

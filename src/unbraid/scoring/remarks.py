@@ -9,9 +9,8 @@ from typing import Any
 from unbraid.metrics.protocol import differences
 from unbraid.runs.same_model import model_identity
 from unbraid.scoring.differences import MIN_SEEDS
+from unbraid.scoring.shared_scores import scoring_settings
 from unbraid.scoring.sides import Side
-
-MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that may differ between comparable scores
 
 
 def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
@@ -22,7 +21,7 @@ def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[A
     is empty if all records agree.
     """
     records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
-    methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]
+    methods = [scoring_settings(record) for record in records]
     return next((fields for other in methods[1:] if (fields := differences(methods[0], other))), {})
 
 
@@ -77,4 +76,32 @@ def scoring_remarks(incomparable: Mapping[str, Mapping[str, tuple[Any, Any]]]) -
         return []
     fields = ", ".join(dict.fromkeys(field for differing in incomparable.values() for field in differing))
     reason = f"their scores were computed with different settings ({fields})"
-    return [f"These metrics were not tested, because {reason}: {', '.join(incomparable)}."]
+    remedy = "Compute the missing scores with: unbraid compare --score"
+    return [f"These metrics were not tested, because {reason}: {', '.join(incomparable)}. {remedy}"]
+
+
+def shared_settings_remarks(metrics: Sequence[str]) -> list[str]:
+    """Return a remark about metrics whose latest scores were not used, because they are not comparable."""
+    if not metrics:
+        return []
+    return [
+        f"Some runs have later scores of {', '.join(metrics)} with other settings, such as other samples. They are "
+        "ignored, and scores with the settings that all runs have in common are compared."
+    ]
+
+
+def source_remarks(sides: Sequence[Side], metrics: Sequence[str]) -> list[str]:
+    """Return a remark about each dataset whose examples or labels differ between scores, although its name is equal."""
+    records = [
+        record for side in sides for entry in side.runs for name, record in entry.records.items() if name in metrics
+    ]
+    sources: dict[str, set[str]] = {}
+    for record in records:
+        if record.get("data") is not None and record.get("source") is not None:
+            sources.setdefault(record["data"], set()).add(record["source"])
+    return [
+        f"The scores on {data} were computed from {len(found)} datasets of this name with different examples or "
+        "labels, so they are hardly comparable. If the data have changed, score all runs again."
+        for data, found in sources.items()
+        if len(found) > 1
+    ]

@@ -31,21 +31,30 @@ class ScoreRows(list[Row]):
 
     Attributes:
         specs: The specs of the runs, from which the labels of the rows are made.
+        metrics: The names of metrics that the table may show, in the order of its columns.
+        record_keys: The key of the stored score of each metric for the default codes, by the id of the run. It is empty
+            if the rows have no stored scores.
     """
 
-    def __init__(self, rows: Iterable[Row] = (), specs: Iterable[RunSpec] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[Row] = (), specs: Iterable[RunSpec] = (), metrics: Iterable[str] = METRICS
+    ) -> None:
         super().__init__(rows)
-        self.specs = list(specs)
+        self.specs, self.metrics = list(specs), list(metrics)
+        self.record_keys: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def columns(self, metrics: Iterable[str] = METRICS) -> dict[str, list[Any]]:
-        """Return the columns of the table by title: the run, its settings, and the main score of each metric."""
+    def columns(self, metrics: Iterable[str] | None = None) -> dict[str, list[Any]]:
+        """Return the columns of the table by title: the run, its settings, and the main score of each metric.
+
+        By default all of `self.metrics` are shown.
+        """
         labels = self._labels()
         first = {"run": [row.get("run", "") for row in self]} if any("run" in row for row in self) else {}
         title = "settings" if first else "codes"
         first[title] = [labels.get(row.get("run", ""), row["label"]) for row in self]
         if any("side" in row for row in self):
             first["side"] = [row.get("side", "") for row in self]
-        return {**first, **score_columns(self, metrics)}
+        return {**first, **score_columns(self, self.metrics if metrics is None else metrics)}
 
     def sentences(self) -> list[str]:
         """Return sentences that say which settings all runs share, and which rows the metrics used."""
@@ -77,7 +86,7 @@ class ScoreRows(list[Row]):
             f"and factor_vae is 0: {', '.join(found)}. {COLLAPSE_ADVICE}"
         ] * bool(found)
 
-    def text(self, metrics: Iterable[str] = METRICS) -> str:
+    def text(self, metrics: Iterable[str] | None = None) -> str:
         """Return the table as plain text, followed by sentences about all rows."""
         columns = self.columns(metrics)
         first: dict[str, Sequence[Any]] = {

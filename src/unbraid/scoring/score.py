@@ -58,9 +58,9 @@ def score(
             warning. A run that is given twice has one row. A model that was trained elsewhere and adopted twice has two
             rows with equal scores, and a warning names the two runs. If `runs` is None, `codes` and `factors` are
             scored instead.
-        metrics: Names of metrics, as a list or separated by commas, or "all". By default
-            `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
-            named here. By default and with "all", it is left out.
+        metrics: Names of metrics, as a list or separated by commas, or "all". A name may have options, as in
+            "dci_es?probes=rff&sizes=16,32". By default `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be
+            computed for the data raises an error if it is named here. By default and with "all", it is left out.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
             its own dataset.
         codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
@@ -120,7 +120,7 @@ def score(
             protocol=protocol or Protocol(),
             quiet=quiet,
         )
-        return ScoreRows([row])
+        return ScoreRows([row], metrics=resolve_metric_names(metrics))
     if continuous is not None or discrete is not None:
         raise UserError(
             "`continuous` and `discrete` are for `codes` and `factors`. Got them with runs. Pass them to the dataset "
@@ -226,7 +226,11 @@ def score_runs(
     for name, reason in errors.items():
         warn_user(f"left out: {name}: {reason}")
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
-    return ScoreRows(rows, [run.spec for run in runs])
+    table = ScoreRows(rows, [run.spec for run in runs], names)
+    for scorer in scorers:
+        default = scorer.run.spec.method.code_kinds[0]
+        table.record_keys[scorer.run.id] = {name: scorer.record_key(name, default) for name in names}
+    return table
 
 
 def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> list[str]:
@@ -281,7 +285,8 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
 def _code_kinds(run: Run, codes: Any) -> list[str]:
     """Return the kinds of codes to score: those in `codes`, or all kinds of the method if `codes` is None."""
     available = run.spec.method.code_kinds
-    kinds = [codes] if isinstance(codes, str) else list(available if codes is None else codes)
+    given = available if codes is None else codes
+    kinds = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     for kind in kinds:
         if not isinstance(kind, str):
             raise UserError(
@@ -289,7 +294,7 @@ def _code_kinds(run: Run, codes: Any) -> list[str]:
             )
         if kind not in available:
             raise UserError(f"Codes of {run.label} must be among {', '.join(available)}. Got {kind!r} instead.")
-    return kinds
+    return list(dict.fromkeys(kinds))
 
 
 def study_protocol(run: Run) -> Protocol:

@@ -23,19 +23,27 @@ class ScoredRun:
     """A trained run with its settings and, for each metric, the latest stored score of its default codes.
 
     If a metric was computed on the data of the run, scores of this metric on other data are ignored.
+
+    Attributes:
+        run: The folder of the run.
+        settings: The settings of the run.
+        records: The score of each metric.
+        stored: All stored scores of the default codes, oldest first. A metric may have several, computed in different
+            ways.
     """
 
     run: RunFolder
     settings: dict[str, Any]
     records: dict[str, dict[str, Any]]
+    stored: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def read(cls, run: RunFolder) -> ScoredRun:
         """Read the scores of a run from its folder."""
         default = run.spec.method.code_kinds[0]
         found = prefer_data(read_scores(run.path), run.spec.data)
-        records = {record["metric"]: record for record in found if record["codes"] == default}
-        return cls(run, run.spec.flat(), records)
+        stored = tuple(record for record in found if record["codes"] == default)
+        return cls(run, run.spec.flat(), {record["metric"]: record for record in stored}, stored)
 
     def value(self, metric: str) -> float | None:
         """Return the headline score of a metric, or None if it was not computed or is not finite."""
