@@ -132,6 +132,9 @@ def laplace_transitions(
     factor. To avoid rejection sampling, the function first draws which factor is the first one that changes. Factors
     before it do not change, and factors after it are drawn without the condition.
 
+    The authors' code instead draws all new values without the condition. If no factor has changed, it changes one
+    factor, which is chosen at random. This concerns 0.2 % of the pairs of dSprites, 2 % of SmallNORB and 9 % of Cars3D.
+
     Args:
         data: A dataset with a full grid of factors.
         noise: Source of randomness.

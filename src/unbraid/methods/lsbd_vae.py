@@ -74,10 +74,12 @@ class LSBDVAE(Method):
     pairs, and the method is a diffusion VAE. If there are no circles either, it is a beta-VAE.
 
     Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on the
-    number of labelled examples. Here the weight does not depend on it. In the authors' code, the distance for several
-    circles is computed from the sum of their cosines, which is limited to at most 1. Here squared distances are added,
-    as in the paper. The only transformations are rotations of circles, and sequences of more than two examples (M > 2)
-    are not supported.
+    number of labelled examples. Here the weight does not depend on it. In the authors' code, the last term is a sum
+    over the M examples instead of a mean. With one circle, the loss of a step here is therefore the average of the
+    losses of two steps of the authors' code, one with and one without labels. In the authors' code, the distance for
+    several circles is computed from the sum of their cosines, which is limited to at most 1. Here squared distances are
+    added, as in the paper. The only transformations are rotations of circles, and sequences of more than two examples
+    (M > 2) are not supported.
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 5. The defaults :math:`\gamma` = 100 and `walk_steps` = 10 are those of the authors' code.
     """
