@@ -86,7 +86,7 @@ def test_the_elbo_of_curved_spaces_is_minus_the_loss(method: Method, sprites: Fa
     assert bounds["elbo"] == pytest.approx(-float(loss), abs=0.5)
     assert bounds["iwae"] > bounds["elbo"]
     (diffusion,) = ub.train(DiffusionVAE(), sprites, steps=1, latents=3, net="mlp", quiet=True)
-    with pytest.raises(UserError, match="another posterior whose density is known. diffusion_vae"):
+    with pytest.raises(UserError, match=r"another posterior whose density is known. diffusion_vae"):
         ub.likelihood_bounds(diffusion, sprites, index=[0], quiet=True)
 
 
