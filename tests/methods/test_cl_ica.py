@@ -76,3 +76,10 @@ def test_runs_have_no_decoder_and_codes_of_dot_lie_on_the_sphere(toy: FactorData
     torch.testing.assert_close(run.encode(toy.images(slice(0, 9))).norm(dim=1), torch.ones(9))
     with pytest.raises(UserError, match="must be even"):
         quick_train(None, ClICA(), batch=7)
+
+
+def test_a_single_pair_is_rejected(toy: FactorData) -> None:
+    """The loss of a single pair is always 0, because there is no other partner."""
+    with pytest.raises(UserError, match=r"must hold at least two pairs.* Got 2 instead"):
+        ClICA().check(toy, 2, 3)
+    ClICA().check(toy, 4, 3)

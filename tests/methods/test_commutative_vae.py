@@ -203,3 +203,8 @@ class OwnLikelihood(nn.Linear):
 def test_decoders_that_cannot_be_trained() -> None:
     with pytest.raises(UserError, match=r"takes matrices instead of latents.*Got OwnLikelihood instead"):
         CommutativeVAE().build(lambda shape, d: (nn.Linear(16, 2 * d), OwnLikelihood(d, 16)), (16,), 3, "gaussian")
+
+
+def test_a_probability_is_at_most_one() -> None:
+    with pytest.raises(UserError, match=r"'forward' parameter of CommutativeVAE must be between 0 and 1. Got 5"):
+        CommutativeVAE(forward=5)

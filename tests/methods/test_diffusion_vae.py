@@ -159,6 +159,8 @@ def test_initial_capacity_of_the_challenge_submissions_is_out_of_reach(d: int, b
     [
         (DiffusionVAE(iteration_threshold=9, c_min=1.4), 11, None),
         (DiffusionVAE(), 11, None),
+        (DiffusionVAE(c_max=30.0), 11, "no effect, because iteration_threshold is 0"),
+        (DiffusionVAE(c_min=2.0), 11, "no effect, because iteration_threshold is 0"),
         (DiffusionVAE(iteration_threshold=9, c_min=1.0), 2, "c_max of 15 nats is out of reach"),
         (DiffusionVAE(iteration_threshold=9, c_min=1.0, c_max=5.4), 2, None),
         (DiffusionVAE(time="free"), 2, "without limit"),

@@ -16,7 +16,7 @@ from unbraid.data.known_sources import MAX_CONDITION_NUMBER
 from unbraid.data.own.arrays import OwnData
 from unbraid.errors import UserError
 from unbraid.methods import Batch, ICEBeeM
-from unbraid.methods.ice_beem import score_of_energy
+from unbraid.methods.ice_beem import make_differentiable_twice, score_of_energy
 from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
 from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import VAENet
@@ -147,6 +147,13 @@ def test_piecewise_linear_units_are_replaced_because_their_biases_do_not_learn(
     biases = [p.grad for name, p in net.encoder.named_parameters() if name in ("1.bias", "3.bias")]
     assert len(biases) == 2
     assert all(grad is not None and bool(grad.any()) == (activation == "silu") for grad in biases)
+
+
+def test_a_unit_that_occurs_several_times_is_replaced_everywhere() -> None:
+    unit = nn.ReLU()
+    encoder = nn.Sequential(nn.Linear(4, 4), unit, nn.Linear(4, 4), unit)
+    make_differentiable_twice(encoder, smooth=True)
+    assert [type(module) for module in encoder] == [nn.Linear, nn.SiLU, nn.Linear, nn.SiLU]
 
 
 def test_labels_are_those_of_the_drawn_examples(toy: FactorData) -> None:

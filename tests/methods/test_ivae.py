@@ -17,6 +17,8 @@ from unbraid.errors import UserError
 from unbraid.methods import IVAE
 from unbraid.methods.ivae import kl_between
 from unbraid.noise import Noise
+from unbraid.runs.prior import has_prior
+from unbraid.scoring.centrality import check_decodes_prior
 
 
 def test_kl_equals_torch() -> None:
@@ -59,3 +61,15 @@ def test_unknown_factors_and_too_many_values_raise(toy: FactorData) -> None:
     missing.labels[0, 0] = -1
     with pytest.raises(UserError, match=r"of every example. Some are missing"):
         IVAE().check(missing, 2, 2)
+
+
+def test_without_labels_there_are_no_samples_and_no_bounds(toy: FactorData) -> None:
+    """The learned prior depends on u. A standard normal instead would give wrong samples and wrong bounds."""
+    (run,) = quick_train(None, IVAE(values=8), data=toy, steps=1)
+    assert not has_prior(run)
+    with pytest.raises(UserError, match=r"prior distribution of the latents, which must not depend on labels. ivae"):
+        run.sample(2)
+    with pytest.raises(UserError, match=r"prior of the latents that does not depend on labels. Got ivae"):
+        ub.likelihood_bounds(run, toy, index=range(2), samples=2, quiet=True)
+    with pytest.raises(UserError, match=r"ModelCentrality needs.* normal prior"):
+        check_decodes_prior(run)

@@ -90,6 +90,15 @@ def test_check_names_what_is_missing(method: LSBDVAE, data: str, latents: int, m
     LSBDVAE(labels=0).check(load("toy"), 15, 2)
 
 
+def test_pairs_need_all_examples() -> None:
+    """A transformed example can lie outside a subset, or be held out."""
+    for option in ("subset=20", "holdout=x:8-15"):
+        data = load(f"{SMALL}&{option}")
+        with pytest.raises(UserError, match=r"all combinations of factor values must be available"):
+            LSBDVAE().check(data, 16, 6)
+        LSBDVAE(labels=0).check(data, 16, 6)
+
+
 def test_bounds_of_the_time_must_be_ordered() -> None:
     with pytest.raises(UserError, match=r"'log_t_max' parameter of LSBDVAE must be above log_t_min, -10. Got -11"):
         LSBDVAE(log_t_max=-11.0)

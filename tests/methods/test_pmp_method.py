@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from support.engine_laws import (
     vary_hyperparameters,
 )
 from support.pmp_examples import ALL_TERMS, VectorTable, build_pmp, make_noise, random_codes
+from unbraid.data import load
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods import PMP, Batch, RowLabel
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import pairs_sharing_one_factor, reconstruction_error
@@ -130,6 +133,14 @@ def test_sharing_pairs_agree_in_one_factor(toy: FactorData) -> None:
     for j, size in enumerate(toy.sizes):
         repeated = (a == b)[:, j][pairs.changed[:, j]].float().mean()
         assert float(repeated) == pytest.approx(1 / size, abs=0.04)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "sharing"])
+@pytest.mark.parametrize("option", ["subset=20", "holdout=range"])
+def test_pairs_need_all_examples(kind: Literal["pairs", "sharing"], option: str) -> None:
+    """The second example of a pair can lie outside a subset, or be held out."""
+    with pytest.raises(UserError, match=r"all combinations of factor values must be available"):
+        PMP(pairs=kind).draw(load(f"sprites?{option}"), make_noise(), 16)
 
 
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])

@@ -246,3 +246,14 @@ def test_loss_falls_with_both_options(toy: FactorData) -> None:
     method = PoincareVAE(beta=0.1, distribution="riemannian", first_layer="gyroplanes")
     before, after = terms_before_and_after(method, toy)
     assert after["rec"] < 0.8 * before["rec"]
+
+
+def test_wide_riemannian_posteriors_have_finite_samples() -> None:
+    """At sigma = 7.4 the distances are about 110, where the squared hyperbolic sine overflows in float32."""
+    q = Gaussian(torch.zeros(64, 3, requires_grad=True), torch.full((64, 3), 4.0, requires_grad=True))
+    method = PoincareVAE(distribution="riemannian")
+    w, v = method.sample(q, Noise(torch.tensor(0)))
+    assert bool((v.norm(dim=1) > 50).all())
+    torch.testing.assert_close(w, v)  # the geodesics start at the origin
+    (w.square().sum() + method.expected_kl(q).sum()).backward()
+    assert all(bool(one.grad.isfinite().all()) for one in (q.mean, q.logvar) if one.grad is not None)

@@ -180,6 +180,20 @@ def test_invalid_settings_raise(toy: FactorData, glyphs: FactorData) -> None:
         CVITAE(transform="perspective")  # type: ignore[arg-type]
 
 
+class OwnLikelihood(nn.Linear):
+    """A decoder that computes its own likelihood."""
+
+    def nll(self, x: Tensor, z: Tensor) -> Tensor:
+        return (self(z) - x.flatten(1)).square().sum(1)
+
+
+@pytest.mark.parametrize("method", [UVITAE(), CVITAE()])
+def test_decoders_with_a_likelihood_of_their_own_raise(method: UVITAE) -> None:
+    """The likelihood of such a decoder is that of its own images, not of the warped ones."""
+    with pytest.raises(UserError, match=r"decoder of VITAE are warped.*Got OwnLikelihood instead"):
+        method.build(lambda _, n: (nn.Linear(16, 2 * n), OwnLikelihood(n, 16)), (1, 4, 4), 4, "bernoulli")
+
+
 def test_labels_of_a_traversal_name_both_parts(glyphs: FactorData) -> None:
     method = CVITAE(perspective=1)
     net = build_vitae(method, glyphs).requires_grad_(False)

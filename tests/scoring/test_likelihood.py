@@ -12,7 +12,7 @@ import unbraid as ub
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.errors import UserError
-from unbraid.methods import VAE
+from unbraid.methods import SVAE, VAE, Batch, DiffusionVAE, Method, PoincareVAE
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
@@ -74,6 +74,20 @@ def test_chunks_and_seeds(sprites: FactorData) -> None:
     )
     assert a == b != c
     assert a["elbo"] == pytest.approx(c["elbo"], rel=0.01)
+
+
+@pytest.mark.parametrize("method", [SVAE(), PoincareVAE(), PoincareVAE(distribution="riemannian")], ids=str)
+def test_the_elbo_of_curved_spaces_is_minus_the_loss(method: Method, sprites: FactorData) -> None:
+    (run,) = ub.train(method, sprites, steps=50, latents=3, learning_rate=1e-2, net="mlp", batch=16, quiet=True)
+    bounds = ub.likelihood_bounds(run, sprites, index=range(0, 9216, 1000), samples=200, quiet=True)
+    x = sprites.batch(torch.arange(0, 9216, 1000)).repeat_interleave(200, 0)
+    with torch.no_grad():
+        loss, _ = method.objective(run.net, Batch(x, len(x)), Noise(torch.tensor(3)), torch.tensor(0))
+    assert bounds["elbo"] == pytest.approx(-float(loss), abs=0.5)
+    assert bounds["iwae"] > bounds["elbo"]
+    (diffusion,) = ub.train(DiffusionVAE(), sprites, steps=1, latents=3, net="mlp", quiet=True)
+    with pytest.raises(UserError, match=r"another posterior whose density is known. diffusion_vae"):
+        ub.likelihood_bounds(diffusion, sprites, index=[0], quiet=True)
 
 
 def test_invalid_arguments_raise_an_error(toy: FactorData, sprites: FactorData) -> None:

@@ -88,14 +88,14 @@ def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pa
 
     Reference: Locatello et al. (2020), arXiv:2002.02886.
     """
-    factors = _draw_factors(data, noise, n)
+    factors = draw_factors(data, noise, n)
     if k is None:
         count = noise.integers(max(len(data.sizes) - 1, 1), n) + 1
     else:
         count = torch.full((n,), _check_k(k, data), device=data.device)
     count = torch.where(noise.integers(2, n) == 0, torch.ones_like(count), count)
     changed = _choose_factors(noise, n, count, torch.ones_like(data.grid[0], dtype=torch.bool))
-    return _make_pairs(data, factors, torch.where(changed, _draw_factors(data, noise, n), factors), changed)
+    return _make_pairs(data, factors, torch.where(changed, draw_factors(data, noise, n), factors), changed)
 
 
 def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
@@ -113,7 +113,7 @@ def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
 
     Reference: Klindt et al. (2021), arXiv:2007.10930, the "uniform" setting.
     """
-    factors, sizes = _draw_factors(data, noise, n), data.grid[0]
+    factors, sizes = draw_factors(data, noise, n), data.grid[0]
     count = noise.integers(max(len(data.sizes) - 1, 1), n) + 1
     changed = _choose_factors(noise, n, count, sizes > 1)
     return _make_pairs(data, factors, torch.where(changed, _draw_other_values(noise, factors, sizes), factors), changed)
@@ -132,6 +132,9 @@ def laplace_transitions(
     factor. To avoid rejection sampling, the function first draws which factor is the first one that changes. Factors
     before it do not change, and factors after it are drawn without the condition.
 
+    The authors' code instead draws all new values without the condition. If no factor has changed, it changes one
+    factor, which is chosen at random. This concerns 0.2 % of the pairs of dSprites, 2 % of SmallNORB and 9 % of Cars3D.
+
     Args:
         data: A dataset with a full grid of factors.
         noise: Source of randomness.
@@ -148,7 +151,7 @@ def laplace_transitions(
     Reference: Klindt et al. (2021), arXiv:2007.10930, the "Laplace" setting.
     """
     free = _free_factors(data, fixed)
-    factors = _draw_factors(data, noise, n)
+    factors = draw_factors(data, noise, n)
     columns = list(factors.unbind(1))
     tables = {j: _laplace_probabilities(data.sizes[j], rate, data.device) for j in free}
     stay_probabilities = [tables[j].diagonal()[columns[j]] for j in free]
@@ -180,9 +183,9 @@ def pairs_sharing(data: FactorData, noise: Noise, n: int, *, shared: Sequence[st
     keep = torch.zeros_like(data.grid[0], dtype=torch.bool)
     for name in shared:
         keep = keep | (torch.arange(len(data.sizes), device=data.device) == factor_index(data, name))
-    factors = _draw_factors(data, noise, n)
+    factors = draw_factors(data, noise, n)
     changed = (~keep).expand(n, -1)
-    return _make_pairs(data, factors, torch.where(changed, _draw_factors(data, noise, n), factors), changed)
+    return _make_pairs(data, factors, torch.where(changed, draw_factors(data, noise, n), factors), changed)
 
 
 def random_walks(
@@ -207,7 +210,7 @@ def random_walks(
     """
     sizes, position = data.grid[0], torch.arange(len(data.sizes), device=data.device)
     free = torch.stack([position == j for j in _free_factors(data, fixed)]).any(0)
-    factors, steps = _draw_factors(data, noise, n), []
+    factors, steps = draw_factors(data, noise, n), []
     for _ in range(length):
         steps.append(data.index_of(factors))
         moving = _choose_factors(noise, n, torch.ones(n, dtype=torch.int64, device=data.device), free)
@@ -283,7 +286,12 @@ PAIRS: dict[str, Callable[..., Pairs]] = {
 }
 
 
-def _draw_factors(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n k"]:
+def draw_factors(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n k"]:
+    """Draw the factor values of n examples, of which some are to be changed afterwards.
+
+    Raises:
+        UserError: If only a part of the examples is drawn, because changed factors could give an example outside it.
+    """
     if isinstance(data.sampler, SubsetSampler):
         raise UserError(
             "Pairs and walks change factors, so all combinations of factor values must be available. Got "

@@ -12,6 +12,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, DrawnExamples
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.pairs import check_pairs
 from unbraid.nets.vae import VAENet
@@ -75,6 +76,11 @@ class ClICA(Method):
         return DrawnExamples.from_pairs(PAIRS[self.pairs](data, noise, batch // 2))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
+        if batch < 4:
+            raise UserError(
+                "The batch of ClICA must hold at least two pairs, because each partner is to be found among several. "
+                f"Got {batch} instead. Use at least 4."
+            )
         check_pairs(self, data, batch, series=self.pairs == "consecutive")
 
     def extend(self, net: VAENet, latents: int) -> VAENet:

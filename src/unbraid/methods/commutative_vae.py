@@ -52,7 +52,9 @@ class CommutativeVAE(Method):
     commutator: Hyper = setting(0.0, "weight lambda_C of the commutators of generators", low=0)
     group: Hyper = setting(0.1, "weight lambda_g of the reconstruction error of the matrix", low=0)
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    forward: Hyper = setting(0.2, "probability with which the decoder gets the encoder's matrix in a step", low=0)
+    forward: Hyper = setting(
+        0.2, "probability with which the decoder gets the encoder's matrix in a step", low=0, high=1
+    )
     matrix_size: int = setting(10, "number m of rows of the matrices", low=1, high=64)
     initial_scale: float = setting(1e-3, "standard deviation of the initial entries of the generators", low=1e-9)
 

@@ -70,8 +70,8 @@ class DiffusionVAE(CurvedMethod):
         "0 means a KL term without a capacity",
         low=0,
     )
-    c_min: Hyper = setting(0.0, "initial capacity in nats", low=0)
-    c_max: Hyper = setting(15.0, "final capacity in nats", low=0)
+    c_min: Hyper = setting(0.0, "initial capacity in nats, with iteration_threshold above 0", low=0)
+    c_max: Hyper = setting(15.0, "final capacity in nats, with iteration_threshold above 0", low=0)
     time: Literal["bounded", "free"] = setting(
         "bounded", "whether the logarithm of the diffusion time t is bounded or free"
     )
@@ -100,15 +100,20 @@ class DiffusionVAE(CurvedMethod):
     def capacity_warnings(self, space: Space) -> list[str]:
         """Return one message for each capacity that the KL cannot reach.
 
-        Without a capacity, there is one message if the KL has no lower bound, and no message otherwise.
+        Without a capacity, there is one message if the KL has no lower bound, and one if its settings were changed.
         """
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
         formula = f"the formula for the KL on this {space.name} ({space.latents} latents)"
-        if not self.iteration_threshold:
-            unbounded = f"Without a bound on log t, {formula} decreases without limit as t grows. Use time='bounded'."
-            return [unbounded] if low == -math.inf else []
         messages = []
+        if not self.iteration_threshold:
+            if (float(self.c_min), float(self.c_max)) != (DiffusionVAE.c_min, DiffusionVAE.c_max):
+                messages.append("c_min and c_max have no effect, because iteration_threshold is 0. Set it above 0.")
+            if low == -math.inf:
+                messages.append(
+                    f"Without a bound on log t, {formula} decreases without limit as t grows. Use time='bounded'."
+                )
+            return messages
         if float(self.c_min) < low:
             messages.append(
                 f"A capacity c_min of {float(self.c_min):.4g} nats is out of reach, because {formula} is never below "

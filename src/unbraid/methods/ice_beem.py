@@ -76,7 +76,7 @@ def make_differentiable_twice(encoder: nn.Module, smooth: bool) -> None:
             )
         if isinstance(module, Conv):
             module.plain = True
-        for name, child in module.named_children():
+        for name, child in list(module._modules.items()):  # named_children() would skip a layer that occurs again
             if smooth and isinstance(child, PIECEWISE_LINEAR):
                 setattr(module, name, nn.SiLU())
 

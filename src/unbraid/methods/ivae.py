@@ -50,7 +50,9 @@ class IVAE(Method):
     The mean and the variance of each latent are learned for each value of u. The latents are independent only given u.
     If their distributions vary enough with u, they are identified up to simple transformations, in contrast to the
     latents of a VAE (theorem 4 of the paper). The method uses the labels of a single factor, whose index is `factor`.
-    For time series, u can be the index of a segment.
+    For time series, u can be the index of a segment. Because the prior depends on u, the method has no samples of the
+    prior and no bounds on the likelihood of examples without labels. The KL of a latent in reports, traversals and UDR
+    is its KL from a standard normal.
 
     Deviations: in the paper the posterior depends on x and u. Here it depends on x only, so that examples without
     labels can be encoded. The parameters of the prior form a table with `values` rows. The paper uses a network,
@@ -59,6 +61,7 @@ class IVAE(Method):
     """
 
     kl_terms: ClassVar[tuple[str, ...]] = ()  # the prior depends on the label of the example
+    prior_needs_labels: ClassVar[bool] = True
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     factor: int = setting(0, "index of the factor that is the auxiliary variable u, counted from 0", low=0)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import DrawnExamples
+from unbraid.data.sampling import DrawnExamples, draw_factors
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.controls import Controls, cylinder_controls
@@ -74,10 +74,12 @@ class LSBDVAE(Method):
     pairs, and the method is a diffusion VAE. If there are no circles either, it is a beta-VAE.
 
     Deviations: the authors alternate epochs with and without labels, so the weight of a labelled example depends on the
-    number of labelled examples. Here the weight does not depend on it. In the authors' code, the distance for several
-    circles is computed from the sum of their cosines, which is limited to at most 1. Here squared distances are added,
-    as in the paper. The only transformations are rotations of circles, and sequences of more than two examples (M > 2)
-    are not supported.
+    number of labelled examples. Here the weight does not depend on it. In the authors' code, the last term is a sum
+    over the M examples instead of a mean. With one circle, the loss of a step here is therefore the average of the
+    losses of two steps of the authors' code, one with and one without labels. In the authors' code, the distance for
+    several circles is computed from the sum of their cosines, which is limited to at most 1. Here squared distances are
+    added, as in the paper. The only transformations are rotations of circles, and sequences of more than two examples
+    (M > 2) are not supported.
     Reference: Tonnaer et al. (2022), "Quantifying and Learning Linear Symmetry-Based Disentanglement",
     arXiv:2011.06070, section 5. The defaults :math:`\gamma` = 100 and `walk_steps` = 10 are those of the authors' code.
     """
@@ -127,16 +129,16 @@ class LSBDVAE(Method):
         """Return the labelled pairs. In each second example, the cyclic factors of the circles are drawn uniformly."""
         key = torch.full((), self.label_seed, device=data.device)
         noise = Noise.from_seed(key, torch.zeros_like(key))
-        first = data.draw(noise, self.labels)
-        columns, angles = list(data.factors_at(first).unbind(1)), []
+        factors = draw_factors(data, noise, self.labels)
+        columns, angles = list(factors.unbind(1)), []
         for name in list(data.cyclic)[: self.circles]:
             j = data.names.index(name)
             new = noise.integers(data.sizes[j], self.labels)
             angles.append((new - columns[j]) * (TWO_PI / data.cyclic[name]))
             columns[j] = new
         missing = [torch.zeros(self.labels, device=data.device)] * (self.circles - len(angles))
-        turns = torch.stack([*angles, *missing], 1) if self.circles else first.new_zeros(self.labels, 0).float()
-        return LabelledPairs(first, data.index_of(torch.stack(columns, 1)), turns)
+        turns = torch.stack([*angles, *missing], 1) if self.circles else factors.new_zeros(self.labels, 0).float()
+        return LabelledPairs(data.index_of(factors), data.index_of(torch.stack(columns, 1)), turns)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         unlabelled = data.draw(noise, batch)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unbraid.accel.adam import Adam
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import DrawnExamples, Pairs, pairs
+from unbraid.data.sampling import DrawnExamples, Pairs, draw_factors, pairs
 from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.errors import UserError
 from unbraid.methods import pmp_losses as losses
@@ -36,7 +36,7 @@ def reconstruction_error(net: VAENet, x: Tensor, z: Tensor) -> Tensor:
 def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
     """Draw n pairs. The examples of a pair agree in one random factor and are independent in the others."""
     count = len(data.sizes)
-    before, after = (data.factors_at(data.draw(noise, n)) for _ in range(2))
+    before, after = (draw_factors(data, noise, n) for _ in range(2))
     changed = noise.integers(count, n)[:, None] != torch.arange(count, device=data.device)
     after = torch.where(changed, after, before)
     return Pairs(torch.stack([data.index_of(before), data.index_of(after)], 1), changed)

@@ -107,12 +107,16 @@ class PoincareVAE(Method):
         return net
 
     def sample(self, q: Gaussian, noise: Noise) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
-        """Return one sample of each posterior in normal coordinates, and the vector v at the origin that gave it."""
+        """Return one sample of each posterior in normal coordinates, and the vector v at the origin that gave it.
+
+        Distances of a Riemannian normal distribution are about (d - 1) sqrt(c) sigma^2. Their hyperbolic functions
+        would overflow in float32 even for moderate scales.
+        """
         if self.distribution == "wrapped":
             v = (0.5 * q.logvar).exp() * noise.normal(*q.mean.shape)
-        else:
-            v = riemannian_normal.sample((0.5 * log_variance(q)).exp(), q.mean.shape[1], self.curvature, noise)
-        return poincare.translate(q.mean, v, self.curvature), v
+            return poincare.translate(q.mean, v, self.curvature), v
+        v = riemannian_normal.sample((0.5 * log_variance(q)).exp(), q.mean.shape[1], self.curvature, noise)
+        return poincare.translate(q.mean.double(), v.double(), self.curvature).to(v), v
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         q = net.encode(batch.x)

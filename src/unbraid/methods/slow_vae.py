@@ -74,7 +74,9 @@ class SlowVAE(Method):
     Deviations, all as in the authors' code: the prior is centred at the mean of the partner's posterior instead of a
     sample, so the variance of that posterior has no influence. The bound of the paper has one cross-entropy, from the
     first image to the second. Here the cross-entropies of both directions are added, but the entropy is subtracted
-    once. 1e-6 is added to the variance inside the cross-entropy, as in later versions of the authors' code.
+    once. 1e-6 is added to the variance inside the cross-entropy, as in later versions of the authors' code. In contrast
+    to the authors' code, "laplace" pairs without a change are drawn again. Their code changes one random factor of such
+    a pair.
     Reference: Klindt et al. (2021), arXiv:2007.10930, the SlowVAE objective. The paper selects gamma = 10 and
     lambda = 6 by UDR.
     """

@@ -20,7 +20,7 @@ from unbraid.accel.wrapper import NetworkWrapper
 from unbraid.distributions import LIKELIHOODS, Gaussian, Likelihood
 from unbraid.errors import UserError
 from unbraid.nets.conv import init_glorot
-from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.nets.vae import Pair, PairBuilder, VAENet, check_plain_decoder
 from unbraid.spaces.transformers import Transformer
 
 LEAKY_SLOPE = 0.1  # negative slope of leaky ReLUs
@@ -324,8 +324,12 @@ def build_vitae_net(
     the decoder of the appearance. The decoder of the perspective returns the parameters of a transformation. It is a
     network with two hidden layers, whose widths are `perspective_hidden`. Initially, the transformation is close to the
     identity.
+
+    Raises:
+        UserError: If the decoder of the builder computes the likelihood itself, because its images are warped.
     """
     (appearance_encoder, appearance_decoder), (perspective_encoder, _) = (builder(shape, n) for n in latents)
+    check_plain_decoder(appearance_decoder, "The images of the decoder of VITAE are warped")
     widths = (latents[1], *perspective_hidden, transformer.dim)
     perspective_decoder = init_glorot(nn.Sequential(*dense_layers(widths)))
     last = [layer for layer in perspective_decoder.modules() if isinstance(layer, nn.Linear)][-1]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def has_prior(run: Run) -> bool:
-    """Return whether the method of a run has a prior distribution of the latents."""
-    return "sampled" in run.spec.method.code_kinds
+    """Return whether the method of a run has a prior distribution of the latents that does not depend on labels."""
+    return "sampled" in run.spec.method.code_kinds and not run.spec.method.prior_needs_labels
 
 
 def has_own_prior(run: Run) -> bool:
@@ -41,7 +41,7 @@ def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
         Latent vectors, (n, d).
 
     Raises:
-        UserError: If the method has no prior, or `n` is below 1.
+        UserError: If the method has no prior or one that depends on labels, or `n` is below 1.
     """
     if n < 1:
         raise UserError(f"The number of samples must be at least 1. Got {n} instead.")
@@ -49,7 +49,7 @@ def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     noise = Noise.from_seed(key, torch.zeros_like(key))
     if not has_prior(run):
         raise UserError(
-            f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
-            "reconstructions instead: unbraid reconstruct"
+            "Samples need a method with a prior distribution of the latents, which must not depend on labels. "
+            f"{run.label} has none. Draw its reconstructions instead: unbraid reconstruct"
         )
     return method.prior_sample(n, run.spec.latents, noise)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
+from unbraid.methods import Method
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
 from unbraid.runtime.arguments import explain_unknown_arguments
@@ -54,7 +55,7 @@ def likelihood_bounds(
     Reference: Burda et al. (2016), arXiv:1509.00519, eq. 8.
 
     Args:
-        run: A run with a decoder and a normal posterior.
+        run: A run with a decoder and a normal posterior, or the posterior of `SVAE` or `PoincareVAE`.
         data: The dataset.
         index: Indices of the examples. By default all examples.
         samples: Number S of posterior samples per example.
@@ -66,7 +67,8 @@ def likelihood_bounds(
         errors), and `samples`.
 
     Raises:
-        UserError: If the run has no decoder or no normal posterior, or if there are no samples or no examples.
+        UserError: If the run has no decoder or no posterior whose density is known, if its prior depends on labels, or
+            if there are no samples or no examples.
 
     >>> import unbraid as ub
     >>> data = ub.data.load("sprites")
@@ -101,11 +103,19 @@ def standard_errors(bounds: dict[str, Any]) -> dict[str, float]:
 
 
 def check_has_density(run: Run, data: FactorData) -> None:
-    """Raise a UserError if a run has no decoder or no normal posterior."""
-    first = torch.zeros(1, dtype=torch.int64, device=data.device)
-    q = run.posterior(data.batch(first))
-    if run.net.decoder is None or run.spec.method.information(q) is None:
+    """Raise a UserError if a run has no decoder, no posterior with a density, or a prior that depends on labels.
+
+    A posterior has a density if it is normal, or if the method overrides `posterior_sample`.
+    """
+    method, first = run.spec.method, torch.zeros(1, dtype=torch.int64, device=data.device)
+    normal = method.information(run.posterior(data.batch(first))) is not None
+    if run.net.decoder is None or not (normal or type(method).posterior_sample is not Method.posterior_sample):
         raise UserError(
-            f"Bounds on the likelihood need a decoder and a normal posterior. {run.label} does not have both. "
-            "Choose runs of a VAE."
+            "Bounds on the likelihood need a decoder and a normal posterior, or another posterior whose density is "
+            f"known. {run.label} does not have both. Choose runs of a VAE."
+        )
+    if method.prior_needs_labels:
+        raise UserError(
+            "Bounds on the likelihood need a prior of the latents that does not depend on labels. Got "
+            f"{run.label} instead. Choose runs of another VAE."
         )
