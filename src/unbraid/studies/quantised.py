@@ -30,7 +30,9 @@ def hsu2024() -> Iterator[PlannedRun]:
     Shapes3D trains AE with a weight decay of 0.001, and AE has none here. The published table includes AE + ICA without
     its settings, so it is trained like AE. For continuous codes, the authors estimate the information in InfoM and
     InfoC from nearest neighbours (`infomec` with 10 neighbours), whereas runs are scored with bins. The difference is
-    large: with neighbours, the InfoM of VAEs is lower by about 0.15 and that of AE + ICA is higher.
+    large: with neighbours, the InfoM of VAEs is lower by about 0.15 and that of AE + ICA is higher. The code of Hsu et
+    al. (2024) also prunes latents by their interquartile range instead of their range, and computes InfoE from one-hot
+    codes if codes are quantised.
     Reference: Hsu et al. (2023), arXiv:2305.18378, and Hsu et al. (2024), arXiv:2404.10282. Steps, batches and weights
     are those of the authors' code.
     """
