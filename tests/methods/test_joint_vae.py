@@ -152,6 +152,13 @@ def test_traversal_shows_every_value(columns: int) -> None:
             assert torch.equal(row[:, own].sort(1).values, torch.tensor([[0.0, 0.0, 1.0]]).expand(columns, -1))
 
 
+def test_a_row_that_is_too_short_for_all_values_is_reported() -> None:
+    q, net = random_posterior(), VAENet(*mlp((16,), 8))
+    method, one = JointVAE(discrete=1, categories=6), Gaussian(q.mean[:1], q.logvar[:1])
+    with pytest.warns(RuntimeWarning, match="A row of 4 pictures shows only 4 of the 6 values of a categorical latent"):
+        method.traversal(net, one, q, torch.linspace(-2, 2, 4))
+
+
 def test_log_ratios_of_samples_average_to_the_kl() -> None:
     """The mean of log q - log p over samples is the KL of the continuous and of the categorical latents."""
     net = VAENet(*mlp((16,), 8))

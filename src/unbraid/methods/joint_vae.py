@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.methods.controls import Controls, category_controls
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.traversal import RowLabel, Traversal
@@ -178,8 +178,13 @@ class JointVAE(Method):
         """Return one row per latent, in descending order of the mean KL.
 
         The row of a categorical latent shows its values in order. If there are more positions than values, values are
-        repeated.
+        repeated. If there are fewer, some values are not shown, and a RuntimeWarning says so.
         """
+        if 1 < len(positions) < self.categories:
+            warn_user(
+                f"A row of {len(positions)} pictures shows only {len(positions)} of the {self.categories} values of a "
+                f"categorical latent. To see all values, draw at least {self.categories} pictures per row."
+            )
         start, kl = self.point_latents(net, q), self.information(population)
         names, first = self.column_names(len(kl)), len(kl) - self.discrete
         order = kl.argsort(descending=True, stable=True).tolist()
