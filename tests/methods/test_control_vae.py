@@ -11,6 +11,7 @@ from support.engine_laws import make_stack
 from support.training import quick_train
 from unbraid.accel.adam import adam_step
 from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
 from unbraid.methods import ControlVAE, DynamicVAE
 from unbraid.methods.feedback import UNIT_STEP
 
@@ -63,6 +64,25 @@ def test_controller_equals_its_loops(method: ControlVAE, loops) -> None:  # type
         betas.append(float(beta))
     assert betas == pytest.approx(loops(method, KLS), rel=1e-4)
     assert len({round(beta, 6) for beta in betas}) > 3
+
+
+def test_the_weight_of_dynamic_vae_falls_below_one_if_the_kl_stays_too_small() -> None:
+    method = DynamicVAE(c_min=20.0, c_max=20.0, beta_start=2.0)
+    stored = torch.tensor(method.initial_state())
+    for step in range(50):
+        beta, stored = method.control(stored, torch.tensor(5.0), torch.tensor(float(step)))
+    assert float(beta) == pytest.approx(0.1)  # the limit of the authors' code
+
+
+@pytest.mark.parametrize("method", [ControlVAE, DynamicVAE])
+def test_an_empty_range_of_the_weight_is_an_error(method: type[ControlVAE]) -> None:
+    with pytest.raises(UserError, match=r"beta_min, must not exceed the maximum, beta_max\. Got beta_min 5 and"):
+        method(beta_min=5.0, beta_max=2.0)
+
+
+def test_a_moving_average_that_overshoots_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"must be between 1e-06 and 1\. Got 1\.5"):
+        DynamicVAE(smoothing=1.5)
 
 
 def test_a_unit_step_subtracts_the_gradient() -> None:

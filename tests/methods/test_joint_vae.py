@@ -20,6 +20,7 @@ from unbraid.methods.joint_vae import categorical_kl, gumbel
 from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
+from unbraid.runs.spec import RunSpec
 
 TWO = JointVAE(discrete=2, categories=3)  # with 8 latents, 2 of them are continuous
 MANY = 20_000
@@ -55,6 +56,25 @@ def test_terms_by_hand(toy: FactorData) -> None:
     assert (float(terms["capacity"]), float(terms["capacity_discrete"])) == (1.0, 0.5)
     distances = (terms["kl"] - 1).abs() + (terms["kl_discrete"] - 0.5).abs()
     torch.testing.assert_close(loss, terms["rec"] + 7 * distances)
+
+
+def test_defaults_are_those_of_the_authors_code_for_dsprites() -> None:
+    """They are in trained_models/dsprites/specs.json of the author's repository, Schlumberger/joint-vae."""
+    spec = RunSpec(JointVAE(), "dsprites")
+    assert (spec.learning_rate, spec.batch, spec.steps) == (5e-4, 64, 300_000)
+    method = spec.method
+    assert isinstance(method, JointVAE)
+    assert (method.c_max, method.c_max_discrete, method.iteration_threshold, method.gamma) == (40, 1.1, 300_000, 150)
+
+
+def test_there_is_no_capacity_without_continuous_latents(toy: FactorData) -> None:
+    method = JointVAE(gamma=7.0, c_max=40.0, c_max_discrete=0.5, iteration_threshold=1.0, discrete=2, categories=3)
+    net = VAENet(*mlp((16,), 6), likelihood="gaussian")
+    batch = Batch(toy.batch(torch.arange(6)), len(toy))
+    with torch.no_grad():
+        loss, terms = method.objective(net, batch, noise(), torch.tensor(5.0))
+    assert (float(terms["kl"]), float(terms["capacity"])) == (0, 0)
+    torch.testing.assert_close(loss, terms["rec"] + 7 * (terms["kl_discrete"] - 0.5).abs())
 
 
 def test_capacity_of_the_categories_ends_at_their_entropy() -> None:
@@ -130,6 +150,13 @@ def test_traversal_shows_every_value(columns: int) -> None:
             assert values == sorted(values)
             assert set(values) == {0, 1, 2}
             assert torch.equal(row[:, own].sort(1).values, torch.tensor([[0.0, 0.0, 1.0]]).expand(columns, -1))
+
+
+def test_a_row_that_is_too_short_for_all_values_is_reported() -> None:
+    q, net = random_posterior(), VAENet(*mlp((16,), 8))
+    method, one = JointVAE(discrete=1, categories=6), Gaussian(q.mean[:1], q.logvar[:1])
+    with pytest.warns(RuntimeWarning, match="A row of 4 pictures shows only 4 of the 6 values of a categorical latent"):
+        method.traversal(net, one, q, torch.linspace(-2, 2, 4))
 
 
 def test_log_ratios_of_samples_average_to_the_kl() -> None:

@@ -6,7 +6,12 @@ import math
 
 import pandas as pd
 import pytest
+import torch
+from torch import Tensor
 
+from unbraid.distributions import Gaussian
+from unbraid.methods import BetaTCVAE
+from unbraid.methods.beta_tcvae import ESTIMATORS, decompose_kl
 from unbraid.reproduction import TARGETS, reproduce
 from unbraid.reproduction.baselines import LOSSES, published_critic, published_losses, published_scores
 from unbraid.studies.published import STUDIES
@@ -59,3 +64,32 @@ def test_a_study_trains_what_its_target_compares(name: str, runs: int, methods: 
     assert len(planned) == runs
     assert len({run.facts()["method"] for run in planned}) == methods
     assert {TARGETS[name].published_data(run.spec.data) for run in planned} == {"dsprites"}
+
+
+def dubois_total_correlation(q: Gaussian, z: Tensor, n: int) -> Tensor:
+    """Return the estimate of Dubois et al. (2019): 1 / N in column 0, and the log weights are added to each latent."""
+    b = len(z)
+    m = b - 1
+    last = (n - m) / (n * m)
+    weights = torch.full((b, b), 1 / m)
+    weights[:, 0], weights[:, 1], weights[b - 2, 0] = 1 / n, last, last
+    terms = torch.stack([q.log_prob(row) for row in z]) + weights.log()[:, :, None]
+    return (terms.sum(2).logsumexp(1) - terms.logsumexp(1).sum(1)).mean()
+
+
+def test_the_estimator_of_dubois2019_has_gradients_like_those_of_the_authors_code() -> None:
+    planned = [run.spec.method for run in STUDIES["dubois2019"]()]
+    estimators = {method.estimator for method in planned if isinstance(method, BetaTCVAE)}
+    b, n = 64, 737_280
+    torch.manual_seed(0)
+    mean = torch.randn(b, 10)
+    deviations = torch.tensor([0.1] * 5 + [1.0] * 5)
+    q = Gaussian(mean, deviations.square().log().expand(b, -1))
+    z = (mean + deviations * torch.randn(b, 10)).requires_grad_()
+    (expected,) = torch.autograd.grad(dubois_total_correlation(q, z, n), z)
+    errors = {}
+    for name, log_weights in ESTIMATORS.items():
+        (found,) = torch.autograd.grad(decompose_kl(q, z, log_weights(b, n)).total_correlation, z)
+        errors[name] = float((found - expected)[1:].norm() / expected[1:].norm())
+    assert estimators == {min(errors, key=lambda name: errors[name])}
+    assert min(errors.values()) < 0.1 < 0.5 < max(errors.values())

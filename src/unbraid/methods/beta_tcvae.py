@@ -35,6 +35,8 @@ def stratified_log_weights(b: int, population: int, device: torch.device | None 
     B is the batch size and N the number of examples in the dataset. In each row, the example itself has the weight
     1 / N, one other example has the weight (N - M) / (N M), and each of the remaining M - 1 examples has the weight
     1 / M. Every row sums to 1. Published implementations put the weight 1 / N in column 0 instead of on the diagonal.
+    The one of Dubois et al. (2019) also adds the log weights once per latent. Its gradients are closer to those of
+    `weighted_log_weights` than to those of these weights.
     """
     m = b - 1
     if population < b:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unbraid.accel.adam import Adam
+from unbraid.errors import UserError
 from unbraid.methods.feedback import UNIT_STEP, Stored, assign
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
@@ -30,7 +31,8 @@ class ControlVAE(Method):
     with the weight `beta_max` and the KL with the weight `beta_min`.
 
     Deviations: the paper raises C by a constant every few thousand steps, and stops the sum for as long as
-    :math:`\beta` is outside its range.
+    :math:`\beta` is outside its range. In the authors' code for dSprites, C rises by 0.15 nats every 5,000 steps and
+    reaches 18 nats after about 580,000 steps, :math:`\beta_{min}` is 1, and there is no maximum.
     Reference: Shao et al. (2020), arXiv:2004.05988, eq. 6 and algorithm 1. The default gains are those of the paper for
     disentanglement.
     """
@@ -46,6 +48,15 @@ class ControlVAE(Method):
     ki: Hyper = setting(0.001, "integral gain K_i", low=0)
     beta_min: Hyper = setting(0.0, "minimum weight of the KL", low=0)
     beta_max: Hyper = setting(100.0, "maximum weight of the KL", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits = (self.beta_min, self.beta_max)
+        if not any(isinstance(limit, Tensor) for limit in limits) and float(limits[0]) > float(limits[1]):
+            raise UserError(
+                f"The minimum weight of the KL of {type(self).__name__}, beta_min, must not exceed the maximum, "
+                f"beta_max. Got beta_min {self.beta_min:g} and beta_max {self.beta_max:g} instead."
+            )
 
     def schedule_end(self, steps: int) -> float:
         return float(self.iteration_threshold)
@@ -102,15 +113,16 @@ class DynamicVAE(ControlVAE):
     large weight `beta_start`, so that little information is encoded at first. C(t) and the limits of :math:`\beta` are
     as in `ControlVAE`.
 
-    Deviations: the paper averages the KL over a window of steps, and raises C in steps instead of linearly.
+    Deviations: the paper averages the KL over a window of steps, and raises C in steps instead of linearly. In the
+    authors' code, :math:`\beta` starts at 50 for dSprites, 90 for small NORB and 100 for MNIST, and has no maximum.
     Reference: Shao et al. (2022), "DynamicVAE", arXiv:2009.06795, section 3.
     """
 
     ki: Hyper = setting(0.005, "integral gain K_i", low=0)
-    beta_min: Hyper = setting(1.0, "minimum weight of the KL", low=0)
+    beta_min: Hyper = setting(0.1, "minimum weight of the KL", low=0)
     beta_max: Hyper = setting(150.0, "maximum weight of the KL", low=0)
     beta_start: float = setting(150.0, "initial weight of the KL", low=0)
-    smoothing: Hyper = setting(0.2, "weight of the current step in the moving average of the KL", low=1e-6)
+    smoothing: Hyper = setting(0.2, "weight of the current step in the moving average of the KL", low=1e-6, high=1)
 
     def initial_state(self) -> list[float]:
         """Return the initial weight of the KL, and zeros for the moving average and the proportional term."""

@@ -64,7 +64,7 @@ class InfoVAE(Method):
     :math:`\lambda` is the field `lambda_mmd`. In the paper, :math:`\alpha` is the weight of the mutual information
     between x and z. The MMD is zero only if both distributions are equal. It is estimated from the latents of a batch
     and as many samples of the prior (`squared_mmd`). With :math:`\alpha = 1` the method is the MMD-VAE, which has no KL
-    term. :math:`\alpha + \lambda` must be at least 1.
+    term. :math:`\alpha` must be at most 1, and :math:`\alpha + \lambda` at least 1, because no weight may be negative.
 
     The scale of the kernel is :math:`C = 2 d s^2` for d latents, where s is the `bandwidth`. With s = 1, C is the
     mean squared distance between two samples of the prior. The kernel "rbf" is :math:`\exp(-\|z - z'\|^2 / C)`, and the
@@ -84,6 +84,11 @@ class InfoVAE(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.alpha, Tensor) and self.alpha > 1:
+            raise UserError(
+                "The 'alpha' parameter of InfoVAE must be at most 1, because the weight 1 - alpha of the KL must not "
+                f"be negative. Got {self.alpha:g} instead."
+            )
         weights = (self.alpha, self.lambda_mmd)
         if not any(isinstance(weight, Tensor) for weight in weights) and sum(map(float, weights)) < 1:
             raise UserError(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.methods.controls import Controls, category_controls
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.traversal import RowLabel, Traversal
@@ -53,7 +53,8 @@ class JointVAE(Method):
     + g) / T)`, where p are the probabilities of its values, g is Gumbel noise, and T is the temperature. The KL term is
     that of the categorical distribution, not that of the concrete distribution. Both capacities rise linearly from 0
     over `iteration_threshold` steps, :math:`C_z` to `c_max` and :math:`C_c` to `c_max_discrete`. :math:`C_c` never
-    exceeds the largest possible KL, which is `discrete` times the log of `categories`.
+    exceeds the largest possible KL, which is `discrete` times the log of `categories`. :math:`C_z` is 0 if there are no
+    continuous latents.
 
     The codes "values" have one column per latent: the posterior means, then the most probable value of each categorical
     latent, as an integer index. The codes "probabilities" instead have one column for the probability of each value of
@@ -63,10 +64,12 @@ class JointVAE(Method):
     Deviations: all categorical latents have the same number of values, and one weight :math:`\gamma` and one length of
     the schedule are used for both capacities, as in all experiments of the paper.
     Reference: Dupont (2018), "Learning disentangled joint continuous and discrete representations", arXiv:1804.00104,
-    eq. 7. The defaults are those of the author's code for dSprites, which uses 6 continuous latents and 300,000 steps.
+    eq. 7. The defaults are those of the author's code for dSprites, which uses 6 continuous latents, a learning rate of
+    5e-4 and 300,000 steps.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("values", "probabilities", "sampled")
+    default_learning_rate: ClassVar[float] = 5e-4
     kl_terms: ClassVar[tuple[str, ...]] = ("kl", "kl_discrete")
 
     gamma: Hyper = setting(150.0, "weight of the distances between KL terms and capacities", low=0)
@@ -117,6 +120,8 @@ class JointVAE(Method):
         soft, kl_discrete = self.concrete_sample(logits, noise), categorical_kl(logits).sum(1).mean()
         rec = net.nll(batch.x, torch.cat([z, soft.flatten(1)], 1)).mean()
         capacity, capacity_discrete = self.capacities(step)
+        if not z.shape[1]:  # without continuous latents, their KL is 0 and cannot follow a capacity
+            capacity = torch.zeros_like(capacity)
         loss = rec + self.gamma * ((kl - capacity).abs() + (kl_discrete - capacity_discrete).abs())
         capacities = {"capacity": capacity, "capacity_discrete": capacity_discrete}
         return loss, {"rec": rec, "kl": kl, "kl_discrete": kl_discrete, **capacities}
@@ -173,8 +178,13 @@ class JointVAE(Method):
         """Return one row per latent, in descending order of the mean KL.
 
         The row of a categorical latent shows its values in order. If there are more positions than values, values are
-        repeated.
+        repeated. If there are fewer, some values are not shown, and a RuntimeWarning says so.
         """
+        if 1 < len(positions) < self.categories:
+            warn_user(
+                f"A row of {len(positions)} pictures shows only {len(positions)} of the {self.categories} values of a "
+                f"categorical latent. To see all values, draw at least {self.categories} pictures per row."
+            )
         start, kl = self.point_latents(net, q), self.information(population)
         names, first = self.column_names(len(kl)), len(kl) - self.discrete
         order = kl.argsort(descending=True, stable=True).tolist()

@@ -102,7 +102,9 @@ class SAE(AE):
     active features per example. Runs with different :math:`\lambda` and seeds can train together.
 
     Deviations: decoder vectors are not normalised. The papers subtract a bias from the input of the encoder. Here the
-    bias c can have the same effect. There is no extra loss for features that are never active.
+    bias c can have the same effect. There is no extra loss for features that are never active. With "jumprelu", the
+    window around a threshold has a width of 0.1, and thresholds start at 0.03. In the paper both numbers are 0.001, for
+    activations that are normalised to a mean squared norm of 1.
     Reference: Gao et al. (2024), arXiv:2406.04093, for "topk". Bricken et al. (2023), "Towards monosemanticity",
     and Cunningham et al. (2024), arXiv:2309.08600, for "relu". Rajamanoharan et al. (2024), arXiv:2407.14435, for
     "jumprelu".

@@ -96,8 +96,9 @@ class SemiVAE(Method):
 
     Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here, all
     labels are used for training. The reference implementation divides the labels of a factor with n values by n instead
-    of n - 1, and sums over the labelled examples of a batch instead of averaging. With partial labels, it ties the
-    first latents to the observed factors. Here, latent j always belongs to factor j.
+    of n - 1, and sums over the labelled examples of a batch instead of averaging. With "cov", it does not divide them,
+    and with "l2" it can learn one scale for all latents instead. It repeats the labelled examples in a fixed order.
+    With partial labels, it ties the first latents to the observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
     sections 4 and 5.
     """

@@ -180,8 +180,9 @@ def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with 32
     channels.
 
-    Deviation: the encoder has 2 outputs per latent instead of one, because methods with a posterior need its log
-    variances. PMP uses only the first half of the outputs.
+    Deviations: the encoder has 2 outputs per latent instead of one, because methods with a posterior need its log
+    variances. PMP uses only the first half of the outputs. Weights are initialised by Glorot's scheme, and biases are
+    zero. The authors' code keeps the initial values of PyTorch, which are smaller for weights and not zero for biases.
     Reference: Fumero et al. (2021), arXiv:2103.01638, supplement, table 1.
 
     Args:
@@ -214,7 +215,8 @@ def kim(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     transposed convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with
     32 channels.
     Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. The dense layer of the encoder has no activation because
-    it has none in the code of Lin et al. (2020), arXiv:1906.06034.
+    it has none in the code of Lin et al. (2020), arXiv:1906.06034. The paper does not state initial weights. They are
+    those of Glorot's scheme here, and normal with the standard deviation 0.02 in that code.
 
     Args:
         shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.
