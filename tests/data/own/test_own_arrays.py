@@ -382,3 +382,19 @@ def test_a_series_of_words_is_one_factor() -> None:
     assert from_arrays(random_pixels(3, 8, 8), ["b", "a", "b"]).values == {"label": ["a", "b"]}
     mixed = from_arrays(random_pixels(3, 8, 8), np.array([["b", 0.5], ["a", 1.5], ["b", 0.5]]))
     assert mixed.values == {"factor0": ["a", "b"], "factor1": [0.5, 1.5]}
+
+
+def test_labels_above_the_range_of_int64_are_kept() -> None:
+    large = np.array([2**64 - 1, 2**63], np.uint64)
+    assert from_arrays(TWO_IMAGES, large).values == {"label": [2**63, 2**64 - 1]}
+
+
+def test_masked_labels_and_the_word_nan_are_missing() -> None:
+    images, words = random_pixels(4, 8, 8), np.array(["a", "b", "c", "a"])
+    masked = np.ma.masked_array(words, words == "b")
+    for factors in (masked, {"label": masked}, np.array(["a", np.nan, "c", "a"]), ["a", "NaN", "c", "a"]):
+        data = from_arrays(images, factors)
+        assert data.values == {"label": ["a", "c"]}
+        assert data.missing_labels == {"label": 1}
+    numbers = np.ma.masked_array([5, 6, 7, 5], [False, True, False, False])
+    assert from_arrays(images, {"n": numbers}).factors(slice(None)).tolist() == [[0], [-1], [1], [0]]

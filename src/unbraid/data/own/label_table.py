@@ -195,7 +195,7 @@ def _factor_array(factors: object) -> Array:
 def _number_column(column: Array, name: str) -> Column:
     """Return a column as Python integers if all its values are whole, or else as floats. A missing label is None."""
     if column.dtype.kind != "f":
-        return [int(value) for value in column.astype(np.int64)]
+        return list(map(int, column.tolist()))
     if np.isinf(column).any():
         raise UserError(f"Factors must be finite, or NaN if a label is missing. Got an infinite value in {name}.")
     whole = (np.isnan(column) | (column == np.rint(column))).all()

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from unbraid.data.own.label_table import Column, LabelKinds, Labels
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.label_kinds import MISSING_WORDS
 from unbraid.runtime.files import expand_user
 
 TABLES = ("labels.csv", "factors.csv")
@@ -19,7 +20,6 @@ SEPARATORS = ",;\t"  # separators of csv files, in the order in which they are s
 MAX_DIGITS = 300  # longer whole numbers do not fit into a float and are treated as words
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-MISSING = ("", "nan")  # cells that mean a missing label, in lower case
 MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that mean a missing label if all other cells are numbers
 Columns: TypeAlias = dict[str, Column]
 """A dictionary from the name of each factor to its labels, one per file."""
@@ -229,11 +229,11 @@ def parse_values(words: Sequence[str]) -> Column:
     >>> parse_values(["1", "", "2"]), parse_values(["0.5", "NA"]), parse_values(["red", "none", "NaN"])
     ([1, None, 2], [0.5, None], ['red', 'none', None])
     """
-    numbers = _parse_numbers([word for word in words if word.lower() not in MISSING + MISSING_NUMBERS])
+    numbers = _parse_numbers([word for word in words if word.lower() not in MISSING_WORDS + MISSING_NUMBERS])
     if not numbers:
-        return [None if word.lower() in MISSING else word for word in words]
+        return [None if word.lower() in MISSING_WORDS else word for word in words]
     remaining = iter(numbers)
-    return [None if word.lower() in MISSING + MISSING_NUMBERS else next(remaining) for word in words]
+    return [None if word.lower() in MISSING_WORDS + MISSING_NUMBERS else next(remaining) for word in words]
 
 
 def _parse_numbers(words: Sequence[str]) -> Sequence[int] | Sequence[float] | None:
