@@ -127,7 +127,7 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "alpha": (
         lambda: from_arrays(random_pixels(2, 8, 8, 4)),
         ValueError,
-        "Remove an alpha channel with images[..., :3].",
+        "Remove an alpha channel, for example with images[..., :3].",
     ),
     "ambiguous": (lambda: from_arrays(random_pixels(2, 3, 8, 1)), ValueError, "Pass layout='chw' or layout='hwc'"),
     "wrong layout": (
@@ -162,6 +162,9 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "must have shape (2, k), one row per example. Got",
     ),
+    "masked pixels": (lambda: from_arrays(np.ma.masked_less(TWO_IMAGES, 9)), ValueError, "must not be masked."),
+    "sparse": (lambda: from_arrays(torch.eye(3).to_sparse()), ValueError, "array or a dense tensor."),
+    "volumes": (lambda: from_arrays(np.ones((2, 8, 8, 8))), ValueError, "for example volumes to vectors"),
     "few names": (lambda: from_arrays(TWO_IMAGES, [[1, 2], [3, 4]], names=["a"]), ValueError, "2 different names"),
     "equal names": (
         lambda: from_arrays(TWO_IMAGES, [[1, 2], [3, 4]], names=["a", "a"]),

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, save_images, write_csv
 from unbraid import methods
 from unbraid.data import from_arrays, from_dataset, from_file, from_folder
+from unbraid.data.loading import convert_data
 from unbraid.data.own.arrays import OwnData
 from unbraid.data.own.load import load_own
 from unbraid.errors import UserError
@@ -260,3 +261,28 @@ def test_unsupported_image_size_names_the_possible_nets() -> None:
     with pytest.raises(ValueError, match=r"16, 32, 64, 128, 256 pixels.*choose net 'mlp'"):
         train_runs(from_arrays(random_pixels(6, 28, 28)))
     train_runs(from_arrays(random_pixels(6, 28, 28)), net="mlp")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (8, 8, 3)])
+def test_a_list_of_two_images_is_not_a_pair_of_examples_and_factors(kind: Any, shape: tuple[int, ...]) -> None:
+    images = random_pixels(2, *shape)
+    data = convert_data([kind(image) for image in images])
+    assert (len(data), data.names) == (2, ())
+    assert data.images(slice(None)).tolist() == from_arrays(images).images(slice(None)).tolist()
+
+
+def test_lists_of_pillow_images_have_the_colours_of_the_images() -> None:
+    colours = Image.fromarray(random_pixels(8, 8, 3)).quantize(7)
+    data = convert_data([colours, colours.rotate(90), Image.fromarray(random_pixels(8, 8))])
+    assert data.shape == (3, 8, 8)
+    assert data.images([0])[0].permute(1, 2, 0).tolist() == np.asarray(colours.convert("RGB")).tolist()
+
+
+@pytest.mark.parametrize("dark", [TWO_IMAGES / 255 / 255, TWO_IMAGES % 16])
+def test_almost_black_images_are_announced(dark: np.ndarray[Any, Any], folder: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=f"brightest pixel of arrays is {1 if dark.dtype == float else 15} of 255"):
+        from_arrays(dark)
+    Image.fromarray((np.arange(64).reshape(8, 8) * 65).astype(np.uint16)).save(folder / "a.png")  # 12 bits of 16
+    with pytest.warns(RuntimeWarning, match="is 16 of 255, so the images are almost black"):
+        from_folder(folder, size=8)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import ByteImages, Labelled
-from unbraid.data.own.examples import example_table
+from unbraid.data.own.examples import example_table, warn_of_dark_images
 from unbraid.data.own.label_table import Factors, Label, LabelKinds, Labels, labels_from_factors
 from unbraid.noise import Noise
 from unbraid.runtime.arguments import explain_unknown_arguments
@@ -136,6 +136,7 @@ def from_arrays(
     arrays: 6 examples of shape (1, 8, 8), factors x 3, y 2
     """
     table = example_table(images, layout)
+    warn_of_dark_images(table, name)
     labels = labels_from_factors(factors, names, len(table), LabelKinds(continuous, discrete, bins))
     return assemble_data(name, torch.from_numpy(table), labels, device)
 

@@ -17,7 +17,7 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import OwnData, assemble_data, from_arrays
-from unbraid.data.own.examples import Array
+from unbraid.data.own.examples import Array, warn_of_dark_images
 from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
 from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
@@ -92,6 +92,7 @@ def from_folder(
         files, given = [files[i] for i in order], given.select_rows(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
+    warn_of_dark_images(table, str(folder))
     exact = () if given.exact is None else (given.continuous, given.exact.tobytes())
     source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes(), *exact)
     options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source, **kinds.options()}
