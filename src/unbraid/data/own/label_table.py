@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +27,7 @@ from unbraid.label_kinds import (
     split_names,
 )
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Label: TypeAlias = int | float | str
 T = TypeVar("T")
 Column: TypeAlias = Sequence[Label | None]
@@ -93,6 +95,7 @@ class Labels:
         declared = declared_kinds(list(columns), kinds.continuous, kinds.discrete)
         varying = {name: column for name, column in columns.items() if len(_distinct_values(column)) > 1}
         used = _without_identifiers(varying, declared)
+        _announce_numbers_among_words({name: column for name, column in used.items() if name not in declared})
         is_continuous = _choose_kinds(used, declared)
         if kinds.bins is not None and not any(is_continuous.values()):
             raise UserError("The option 'bins' needs a continuous factor. Got none. Name one with continuous=NAME.")
@@ -266,6 +269,23 @@ def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, b
                 f"discrete={name} to treat them as classes."
             )
     return kept
+
+
+def _announce_numbers_among_words(columns: Mapping[str, Column]) -> None:
+    """Announce columns that are treated as words only because of a few labels, or of commas before decimals."""
+    for name, column in columns.items():
+        words = [value for value in column if isinstance(value, str)]
+        others = [word for word in words if not NUMBER.fullmatch(word)]
+        if others and 2 * len(others) < sum(value is not None for value in column):
+            announce(
+                f"{name}: numbers, and words such as {others[0]!r} in {len(others):,} rows, so all are treated as "
+                f"classes. If these words mean missing labels, leave them out. Use the option discrete={name} to confirm."
+            )
+        elif others and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
+            announce(
+                f"{name}: words such as {others[0]!r}, treated as classes. Write numbers with a decimal point. Use the "
+                f"option discrete={name} to confirm."
+            )
 
 
 def _sort_values(values: set[Label]) -> list[Label]:

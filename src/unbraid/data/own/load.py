@@ -61,8 +61,8 @@ def from_folder(
         size: Width and height of the images in pixels.
         channels: 1 for grey, 3 for colour. The default is grey if all files are grey, and colour otherwise.
         labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
-            names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file. The
-            default is the first of "csv", "folders" and "names" that exists, or else "none".
+            names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file,
+            relative to the folder or, if there is no such file, to the working directory. The default is the first of "csv", "folders" and "names" that exists, or else "none".
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
         discrete: Names of factors whose values are classes, in the same form.
         bins: Number of bins of continuous factors. The default is 10.
@@ -83,7 +83,8 @@ def from_folder(
         raise UserError(f"{folder} must be a folder of images. Got a file instead. Use from_file for arrays.")
     label_source = None if labels is None else str(labels)
     if label_source and label_source.lower().endswith(".csv"):
-        label_source = str(resolve_path(label_source))
+        in_folder = folder / label_source
+        label_source = str(in_folder if in_folder.is_file() else resolve_path(label_source))
     files = image_files(folder)
     kinds = LabelKinds(continuous, discrete, bins)
     given = read_labels(folder, files, label_source, kinds)
