@@ -286,3 +286,24 @@ def test_almost_black_images_are_announced(dark: np.ndarray[Any, Any], folder: P
     Image.fromarray((np.arange(64).reshape(8, 8) * 65).astype(np.uint16)).save(folder / "a.png")  # 12 bits of 16
     with pytest.warns(RuntimeWarning, match="is 16 of 255, so the images are almost black"):
         from_folder(folder, size=8)
+
+
+def test_pairs_in_time_need_rows_in_the_order_of_time(folder: Path) -> None:
+    method, images = methods.SlowVAE(pairs="consecutive"), random_pixels(24, 16, 16)
+    assert from_arrays(images).successive
+    assert from_arrays(images, GRID_FACTORS[np.lexsort(GRID_FACTORS.T[::-1])]).successive
+    shuffled = from_arrays(images, GRID_FACTORS[np.lexsort(GRID_FACTORS.T)])
+    with pytest.raises(UserError, match="labels that form a full grid"):
+        train(method, data=shuffled, steps=2, batch=4, latents=2, quiet=True)
+    save_images(folder, *(f"clip/t=0.{i:02}.png" for i in range(4)), "clip-2/9.png", "clip-2/10.png")
+    with pytest.raises(UserError, match="numbers in file names with leading zeros"):
+        train(method, data=from_folder(folder, size=16, labels="none"), steps=2, batch=4, latents=2, quiet=True)
+    (folder / "clip-2/9.png").rename(folder / "clip-2/09.png")
+    assert from_folder(folder, size=16, labels="none").successive
+    assert not from_folder(folder, size=16, labels=str(write_csv(folder, _grid_of_six(folder)))).successive
+
+
+def _grid_of_six(folder: Path) -> str:
+    """Labels of six images that form a grid in another order than the files."""
+    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.png"))
+    return "file,a,b\n" + "".join(f"{file},{i % 2},{i // 2}\n" for i, file in enumerate(files))

@@ -150,7 +150,8 @@ def assemble_data(
 ) -> OwnData:
     """Make a dataset from examples and labels. If the labels form a full grid, sort the examples into grid order."""
     names, sizes, order = tuple(labels.values), labels.sizes, labels.grid_order()
-    if order is not None and not np.array_equal(order, np.arange(len(order))):
+    moved = order is not None and not np.array_equal(order, np.arange(len(order)))
+    if moved:
         table = table[torch.from_numpy(order)]
     data: OwnData
     if order is None:
@@ -161,4 +162,5 @@ def assemble_data(
         kind = OwnImages if table.dtype == torch.uint8 else OwnVectors
         data = kind(name, names, sizes, tuple(table.shape[1:]), table.to(device))
     data.values, data.categorical, data.source = labels.values, labels.categorical, source
+    data.successive = not moved
     return data

@@ -18,7 +18,7 @@ import torch
 from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import OwnData, assemble_data, from_arrays
 from unbraid.data.own.examples import Array, warn_of_dark_images
-from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
+from unbraid.data.own.images import are_in_numerical_order, check_image_options, files_state, image_files, image_table
 from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
 from unbraid.data.own.tables import read_h5ad, read_parquet
@@ -88,8 +88,9 @@ def from_folder(
     files = image_files(folder)
     kinds = LabelKinds(continuous, discrete, bins)
     given = read_labels(folder, files, label_source, kinds)
-    order = given.grid_order()
+    order, successive = given.grid_order(), are_in_numerical_order(files)
     if order is not None:
+        successive = successive and np.array_equal(order, np.arange(len(order)))
         files, given = [files[i] for i in order], given.select_rows(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
@@ -97,7 +98,9 @@ def from_folder(
     exact = () if given.exact is None else (given.continuous, given.exact.tobytes())
     source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes(), *exact)
     options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source, **kinds.options()}
-    return assemble_data(_name_with_options(folder, options), table, given, device, source)
+    data = assemble_data(_name_with_options(folder, options), table, given, device, source)
+    data.successive = bool(successive)
+    return data
 
 
 def from_file(
