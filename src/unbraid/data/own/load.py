@@ -62,7 +62,8 @@ def from_folder(
         channels: 1 for grey, 3 for colour. The default is grey if all files are grey, and colour otherwise.
         labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
             names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file,
-            relative to the folder or, if there is no such file, to the working directory. The default is the first of "csv", "folders" and "names" that exists, or else "none".
+            relative to the folder or, if there is no such file, to the working directory. The default is the first of
+            "csv", "folders" and "names" that exists, or else "none".
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
         discrete: Names of factors whose values are classes, in the same form.
         bins: Number of bins of continuous factors. The default is 10.
