@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
     """
     bare, _, text = name.partition("?")
     parts = [part.partition("=") for part in text.split("&") if part]
+    _check_unique(name, [key for key, _, _ in parts])
     return bare, {key: value for key, _, value in parts}
 
 
@@ -54,6 +55,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     """
     path, _, text = name.rpartition("?")
     parts = [part.partition("=") for part in text.split("&")] if path else []
+    _check_unique(name, [key for key, _, _ in parts if key in IMAGE_OPTIONS])
     options = {key: value for key, _, value in parts if key in IMAGE_OPTIONS}
     if not options:
         return name, {}
@@ -61,6 +63,13 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
         options["modified"] = str(file.resolve())
     others = "&".join(key + mark + value for key, mark, value in parts if key not in IMAGE_OPTIONS)
     return path + "?" * bool(others) + others, options
+
+
+def _check_unique(name: str, keys: Sequence[str]) -> None:
+    """Raise a UserError if an option occurs several times."""
+    repeated = [key for i, key in enumerate(keys) if key in keys[:i]]
+    if repeated:
+        raise UserError(f"Each option may occur only once. Got {repeated[0]!r} several times in {name}. Remove one.")
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:

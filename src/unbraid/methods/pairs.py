@@ -58,8 +58,8 @@ def check_series(method: Method, data: FactorData) -> None:
     if not data.successive:
         raise UserError(
             f"{name} with consecutive pairs needs all rows of a time series, in the order of time. Got {data.name}, "
-            "in which rows are left out or were sorted. Leave out validation= and side=, and labels that form a full grid. "
-            "In a folder of images, write the numbers in file names with leading zeros."
+            "in which rows are left out or were sorted. Leave out validation= and side=, and labels that form a full "
+            "grid. In a folder of images, write the numbers in file names with leading zeros."
         )
     if len(data) < MIN_SERIES_ROWS:
         raise UserError(

@@ -88,8 +88,8 @@ def warn_about_changed_files(folder: RunFolder, digest: str | None) -> None:
     if None not in (folder.files, digest) and folder.files != digest:
         warn_user(
             f"The data {folder.spec.data} have changed since runs in {folder.path.parent} were started. What is "
-            "computed now uses the changed data. Restore the data, or train the runs again (--retrain, retrain=True), unless "
-            "only labels have changed that the training does not use."
+            "computed now uses the changed data. Restore the data, or train the runs again (--retrain, retrain=True), "
+            "unless only labels have changed that the training does not use."
         )
 
 

@@ -84,8 +84,8 @@ class RunInTraining:
 
         An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
         have changed since it was started. In that case, raise a UserError. If data from the user's own files (whose
-        digest is `files`) have changed, warn the user. If `retrain` is true, delete the run and create it again instead in
-        both cases. `gpu` names the GPU and the source of its launch settings. It is stored with a new run.
+        digest is `files`) have changed, warn the user. If `retrain` is true, delete the run and create it again
+        instead in both cases. `gpu` names the GPU and the source of its launch settings. It is stored with a new run.
         """
         sources = own_sources(spec, builder)
         folder = None

@@ -401,3 +401,9 @@ def test_masked_labels_and_the_word_nan_are_missing() -> None:
         assert data.missing_labels == {"label": 1}
     numbers = np.ma.masked_array([5, 6, 7, 5], [False, True, False, False])
     assert from_arrays(images, {"n": numbers}).factors(slice(None)).tolist() == [[0], [-1], [1], [0]]
+
+
+def test_the_name_of_a_single_factor_is_read(tmp_path: Path) -> None:
+    for names in (["kind"], np.array(["kind"], "S")):
+        np.savez(tmp_path / "a.npz", images=TWO_IMAGES, factors=[3, 4], factor_names=names)
+        assert from_file(tmp_path / "a.npz").names == ("kind",)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, save_images, write_csv
 from unbraid import methods
-from unbraid.data import from_arrays, from_dataset, from_file, from_folder
+from unbraid.data import from_arrays, from_dataset, from_file, from_folder, load
 from unbraid.data.loading import convert_data
 from unbraid.data.own.arrays import OwnData
 from unbraid.data.own.load import load_own
@@ -307,3 +307,12 @@ def _grid_of_six(folder: Path) -> str:
     """Labels of six images that form a grid in another order than the files."""
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.png"))
     return "file,a,b\n" + "".join(f"{file},{i % 2},{i // 2}\n" for i, file in enumerate(files))
+
+
+@pytest.mark.parametrize("options", ["noise=0.1&noise=0.2", "layout=hw&layout=hw", "bins=2&noise=0.1&bins=3"])
+def test_options_may_occur_only_once(options: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", TWO_IMAGES)
+    with pytest.raises(UserError, match=r"only once\. Got .*Remove one"):
+        load(f"{tmp_path}/a.npy?{options}")
+    with pytest.raises(UserError, match=r"only once\. Got 'subset' several times in toy"):
+        load("toy?subset=10&seed=1&subset=20")

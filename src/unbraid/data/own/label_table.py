@@ -279,7 +279,8 @@ def _announce_numbers_among_words(columns: Mapping[str, Column]) -> None:
         if others and 2 * len(others) < sum(value is not None for value in column):
             announce(
                 f"{name}: numbers, and words such as {others[0]!r} in {len(others):,} rows, so all are treated as "
-                f"classes. If these words mean missing labels, leave them out. To confirm, use the option discrete={name}."
+                "classes. If these words mean missing labels, leave them out. To confirm, use the option "
+                f"discrete={name}."
             )
         elif others and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
             announce(

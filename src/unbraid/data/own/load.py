@@ -199,6 +199,8 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
     for key, values in given.items():
         if key not in known:
             raise UserError(unknown_name_message("option of own data", key, known))
+        if len(values) > 1 and key not in LIST_OPTIONS:
+            raise UserError(f"The option '{key}' of {path} may occur only once. Got {', '.join(values)}. Remove one.")
         options[key] = tuple(values) if key in LIST_OPTIONS else values[-1]
         if key in NUMBER_OPTIONS:
             if not values[-1].isdecimal():
@@ -348,6 +350,7 @@ def _read_names(file: Path, archive: Any, factors: Array | None) -> list[str] | 
         if factors is not None and key in archive.files:
             with contextlib.suppress(ValueError):  # raised by numpy for arrays of Python objects, which are ignored
                 found = _check_array(file, archive[key])
-                if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
+                found = found.astype(str) if found.dtype.kind == "S" else found
+                if found.dtype.kind == "U" and found.shape == (factors.shape[1:] or (1,)):
                     return list(map(str, found))
     return None
