@@ -65,9 +65,9 @@ def modify(
     pairs are rotated factors plus noise. All pairs learn to reconstruct x'. By default, the manipulation minimises the
     log error of the entangling pairs minus the log error of the disentangling pairs.
 
-    If `out` exists and was made with the same settings and images, nothing is done. If a previous call with the same settings was
-    interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix
-    ``.checkpoint``.
+    If `out` exists and was made with the same settings and images, nothing is done. If a previous call with the same
+    settings was interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the
+    suffix ``.checkpoint``.
 
     Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, and its supplement, section 3.1. The guide on
     modified data lists the choices that the paper leaves open.

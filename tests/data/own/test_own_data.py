@@ -316,3 +316,8 @@ def test_options_may_occur_only_once(options: str, tmp_path: Path) -> None:
         load(f"{tmp_path}/a.npy?{options}")
     with pytest.raises(UserError, match=r"only once\. Got 'subset' several times in toy"):
         load("toy?subset=10&seed=1&subset=20")
+
+
+def test_a_dictionary_is_not_a_dataset() -> None:
+    with pytest.raises(UserError, match="Got a dict instead"):
+        from_dataset({"images": TWO_IMAGES})
