@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
     """
     bare, _, text = name.partition("?")
     parts = [part.partition("=") for part in text.split("&") if part]
-    _check_unique(name, [key for key, _, _ in parts])
     return bare, {key: value for key, _, value in parts}
 
 
@@ -55,7 +54,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     """
     path, _, text = name.rpartition("?")
     parts = [part.partition("=") for part in text.split("&")] if path else []
-    _check_unique(name, [key for key, _, _ in parts if key in IMAGE_OPTIONS])
+    check_repeated_options(name, IMAGE_OPTIONS)
     options = {key: value for key, _, value in parts if key in IMAGE_OPTIONS}
     if not options:
         return name, {}
@@ -65,9 +64,10 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     return path + "?" * bool(others) + others, options
 
 
-def _check_unique(name: str, keys: Sequence[str]) -> None:
-    """Raise a UserError if an option occurs several times."""
-    repeated = [key for i, key in enumerate(keys) if key in keys[:i]]
+def check_repeated_options(name: str, known: Container[str] | None = None) -> None:
+    """Raise a UserError if an option occurs several times. If `known` is given, only these options are checked."""
+    keys = [part.partition("=")[0] for part in name.rpartition("?")[2].split("&")]
+    repeated = [key for key in keys if keys.count(key) > 1 and (key in known if known is not None else key)]
     if repeated:
         raise UserError(f"Each option may occur only once. Got {repeated[0]!r} several times in {name}. Remove one.")
 
