@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from unbraid import methods
 from unbraid.data import from_arrays, from_dataset, from_file, from_folder, load
 from unbraid.data.loading import convert_data
 from unbraid.data.own.arrays import OwnData
+from unbraid.data.own.images import check_image_options
+from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.load import load_own
 from unbraid.errors import UserError
 from unbraid.noise import Noise
@@ -321,3 +324,15 @@ def test_options_may_occur_only_once(options: str, tmp_path: Path) -> None:
 def test_a_dictionary_is_not_a_dataset() -> None:
     with pytest.raises(UserError, match="Got a dict instead"):
         from_dataset({"images": TWO_IMAGES})
+
+
+@pytest.mark.parametrize("value", [True, 16.0, "16"])
+def test_sizes_and_numbers_of_bins_are_integers(value: Any) -> None:
+    check = inspect.unwrap(check_image_options)  # without the checks of types that are active in tests
+    for size, channels in ((value, None), (16, value)):
+        with pytest.raises(UserError, match="of images must be an integer"):
+            check(size, channels)
+    kinds = object.__new__(LabelKinds)
+    object.__setattr__(kinds, "bins", value)
+    with pytest.raises(UserError, match="'bins' must be an integer and at least 2"):
+        inspect.unwrap(LabelKinds.__post_init__)(kinds)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -109,6 +110,9 @@ def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
 
 def check_image_options(size: int, channels: int | None) -> None:
     """Raise a UserError if the size or the number of channels is not supported."""
+    for name, value in (("size", size), ("channels", channels)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(f"The '{name}' of images must be an integer. Got {value!r} instead.")
     if not 1 <= size <= MAX_SIZE:
         raise UserError(f"The 'size' of images must be 1 to {MAX_SIZE} pixels. Got {size} instead. {supported_sizes()}")
     if channels not in (None, 1, 3):

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -51,8 +52,8 @@ class LabelKinds:
     bins: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bins is not None and self.bins < 2:
-            raise UserError(f"The option 'bins' must be at least 2. Got {self.bins} instead.")
+        if self.bins is not None and (not isinstance(self.bins, Integral) or self.bins < 2):
+            raise UserError(f"The option 'bins' must be an integer and at least 2. Got {self.bins!r} instead.")
 
     def options(self) -> dict[str, tuple[str, ...] | int | None]:
         """Return the options that are part of the name of the data. Options that were not given are None."""
