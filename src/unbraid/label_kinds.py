@@ -17,6 +17,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_BINS = 10  # number of bins of a continuous factor
 MANY_VALUES = 50  # numbers with more distinct values than this may be continuous
 FEW_VALUES = 10  # numbers with at most this many distinct values are treated as continuous only if the user says so
+MISSING_WORDS = ("", "nan")  # words that mean a missing label, in lower case
 ROWS_PER_CLASS = 10  # integers with fewer rows per distinct value than this are probably not classes
 
 
@@ -41,7 +42,7 @@ def label_columns(table: Any) -> dict[str, list[Any]] | None:
         names = [str(name) for name in table.columns]
         columns = [np.asarray(table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]) for j in range(len(names))]
     elif isinstance(table, Mapping):
-        names, columns = [str(name) for name in table], [np.asarray(column) for column in table.values()]
+        names, columns = [str(name) for name in table], [_unmasked(column) for column in table.values()]
     elif hasattr(table, "dtype") and hasattr(table, "name") and hasattr(table, "to_numpy"):
         names, columns = ["label" if table.name in (None, "") else str(table.name)], [np.asarray(table)]
     else:
@@ -60,11 +61,20 @@ def _word_array(table: Any) -> Array | None:
     if hasattr(table, "detach"):  # a tensor has no words
         return None
     try:
-        array = np.asarray(table) if isinstance(table, np.ndarray) else np.array(table, dtype=object)
+        array = _unmasked(table) if isinstance(table, np.ndarray) else np.array(table, dtype=object)
     except ValueError:  # rows of unequal length, for which the caller raises an error
         return None
     words = array.dtype.kind in "UO" and array.ndim in (1, 2) and any(isinstance(value, str) for value in array.flat)
     return array if words else None
+
+
+def _unmasked(column: Any) -> Array:
+    """Return a column as an array in which masked entries are None."""
+    if not np.ma.is_masked(column):
+        return np.asarray(column)
+    filled = np.array(column.data, dtype=object)
+    filled[np.ma.getmaskarray(column)] = None
+    return filled
 
 
 def _numbers_if_possible(column: Array) -> Array:
@@ -93,8 +103,10 @@ def _label(name: str, value: Any) -> int | float | str | None:
         return None
     if isinstance(value, np.generic) and value.dtype.kind not in "mM":
         value = value.item()
-    if isinstance(value, str | bool | int):
-        return (value or None) if isinstance(value, str) else int(value)
+    if isinstance(value, str):
+        return None if value.lower() in MISSING_WORDS else value
+    if isinstance(value, bool | int):
+        return int(value)
     if not isinstance(value, float):
         raise UserError(
             f"Labels must be numbers or words. Got {type(value).__name__} in the column {name!r}. Leave it out, or "

@@ -311,3 +311,16 @@ def test_an_interrupted_training_of_the_paper_resumes(tmp_path: Path) -> None:
     first.step(0)
     second.restore(first.state())
     torch.testing.assert_close(first.step(1).clone(), second.step(1))
+
+
+def test_a_file_is_not_reused_for_other_images(tmp_path: Path) -> None:
+    data, path = discs(), tmp_path / "discs.safetensors"
+    inverted = from_arrays(255 - data.images(slice(None)), data.factors(slice(None)), names=data.names)
+    modify(data, out=path, **SMALL)
+    assert modify(discs(), out=path, **SMALL) == path
+    with pytest.raises(UserError, match="was made from other images"):
+        modify(inverted, out=path, **SMALL)
+    few = tmp_path / "few.safetensors"
+    modify("sprites?subset=50", out=few, **SMALL)
+    with pytest.raises(UserError, match=r"from other images, sprites\?subset=50\. Got sprites instead"):
+        modify("sprites", out=few, **SMALL)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +17,12 @@ import torch
 from torch.utils.data import TensorDataset
 
 import unbraid as ub
-from support.own import random_pixels
+from support.own import random_pixels, save_images
 from support.training import quick_train
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.runs import run_data
-from unbraid.runs.run_data import read_saved_data, save_data
+from unbraid.runs.run_data import files_digest, read_saved_data, save_data
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 
 
@@ -144,3 +148,41 @@ def test_data_of_another_shape_are_an_error() -> None:
     run = quick_train()[0]
     with pytest.raises(UserError, match=r"examples of the shape .* Got the shape \(6,\)"):
         run_data.run_data(run, random_vectors(5))
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "none": (lambda folder: None, False),
+    "times": (lambda folder: [os.utime(file, (0, 0)) for file in folder.iterdir()], False),
+    "an image, with its time": (lambda folder: shutil.copy2(folder / "k=0_0.png", folder / "k=1_1.png"), True),
+    "a new image": (lambda folder: shutil.copy(folder / "k=0_0.png", folder / "k=0_x.png"), True),
+    "a label": (lambda folder: (folder / "k=0_0.png").rename(folder / "k=1_0.png"), True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_files_of_data_are_noticed(change: str, tmp_path: Path) -> None:
+    act, changes = CHANGES[change]
+    photos, out = tmp_path / "photos", tmp_path / "runs"
+    save_images(photos, *(f"k={i % 2}_{i}.png" for i in range(6)), size=16)
+    quick_train(out, data=f"{photos}?size=16", steps=1)
+    weights = next(out.glob("*/weights.safetensors"))
+    before = weights.stat().st_mtime_ns
+    act(photos)
+    again = functools.partial(quick_train, out, data=f"{photos}?size=16", steps=1)
+    for use in (lambda: ub.load_runs(out), lambda: ub.load_run(out), again):
+        with pytest.warns(RuntimeWarning, match="photos.size=16 have changed") if changes else nullcontext():
+            use()
+    assert weights.stat().st_mtime_ns == before
+    again(retrain=True)
+    assert (next(out.glob("*/weights.safetensors")).stat().st_mtime_ns != before) == changes
+    ub.load_run(out)
+
+
+def test_the_digest_of_files_does_not_depend_on_their_path(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        save_images(tmp_path / place, *(f"k={i % 2}_{i}.png" for i in range(6)), size=16)
+    one, other = (ub.data.load(f"{tmp_path / place}?size=16") for place in ("a", "b"))
+    assert files_digest(one) == files_digest(other)
+    noisy = ub.data.load(f"{tmp_path / 'a'}?size=16&noise=0.1")
+    assert files_digest(noisy) is not None
+    assert files_digest(ub.data.load("toy")) is files_digest(ub.data.from_arrays(random_pixels(4, 8, 8))) is None

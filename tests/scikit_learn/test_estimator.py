@@ -152,6 +152,10 @@ def test_errors(blobs: tuple[Array, Array]) -> None:
         VAE(steps=1).fit(X).inverse_transform(X[:, :3])
     with pytest.raises(ub.UserError, match="full grid"):
         VAE("ada_gvae").fit(X)
+    with pytest.raises(ub.UserError, match=r"'shape' must be \(h, w\)"):
+        VAE(shape=6).fit(X)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        VAE(steps=1).fit(X, np.zeros(len(X) - 1))
 
 
 def test_an_unknown_argument_says_where_settings_of_the_method_belong() -> None:

@@ -103,6 +103,11 @@ def test_the_seed_must_be_fixed_and_there_is_one_process(toy: tuple[Array, Array
         GridSearchCV(pipeline(), GRID, n_jobs=2).fit(toy[0])
 
 
+def test_seeds_may_be_integers_of_numpy(toy: tuple[Array, Array]) -> None:
+    search = GridSearchCV(VAE(steps=1), {"random_state": np.arange(2)}, cv=2).fit(toy[0])
+    assert len(search.cv_results_["params"]) == 2
+
+
 def test_nothing_is_kept_after_the_search(toy: tuple[Array, Array], trainings: list[int]) -> None:
     search = GridSearchCV(pipeline(), GRID, cv=2, refit=False).fit(toy[0])
     trainings.clear()

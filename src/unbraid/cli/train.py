@@ -96,7 +96,7 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     out = Path("runs") / name.rpartition(":")[2]
     parser.add_argument("--out", type=path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
     parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
-    retrain = "delete and retrain runs if the code of your own method or network has changed since they were started"
+    retrain = "delete and retrain runs if your own method, network or data have changed since they were started"
     parser.add_argument("--retrain", action="store_true", help=retrain)
     add_device(parser)
     devices = "several devices, such as cuda:0,cuda:1; each batch is divided among them, for large networks of your own"

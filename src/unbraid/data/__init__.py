@@ -13,7 +13,7 @@ import torch
 from unbraid.data import readers
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.in_memory import ByteImages, Labelled
-from unbraid.data.options import apply_options, check_options, split_name, split_own_name
+from unbraid.data.options import apply_options, check_options, check_repeated_options, split_name, split_own_name
 from unbraid.data.own.arrays import OwnData, from_arrays
 from unbraid.data.own.load import from_file, from_folder, load_own
 from unbraid.data.own.torch_dataset import from_dataset
@@ -111,6 +111,7 @@ def load(
             unknown_name_message("dataset", plain_name, DATASETS)
             + f" Or pass the path of your own folder or file.{_similar_path(plain_name)}"
         )
+    check_repeated_options(name)
     function = DATASETS[plain_name]
     if not DATASETS.is_built_in(plain_name):
         return _load_added(function, name, device, progress, root)

@@ -68,7 +68,8 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
             period is size.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
         holdout: Which examples are held out from training (see `unbraid.data.holdout`), or None if none are.
-        successive: Whether successive examples may be successive in time. It is False for a selection of examples.
+        successive: Whether successive examples may be successive in time. It is False for a selection of examples, for
+            own data that were sorted into grid order, and for images whose file names have numbers in another order.
     """
 
     binary: bool = False

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from unbraid.data import load
 from unbraid.data.dataset import FactorData
 from unbraid.data.own.arrays import OwnData, from_arrays
+from unbraid.data.own.images import is_grey, to_8_bit
 from unbraid.data.own.load import FACTORS, IMAGES
 from unbraid.data.own.tables import anndata_table, huggingface_examples, is_anndata, is_huggingface_dataset
 from unbraid.data.own.torch_dataset import from_dataset
@@ -78,7 +79,7 @@ def convert_data(data: Any) -> OwnData:
     if isinstance(data, Mapping) and (images := [name for name in IMAGES if name in data]):
         factors = [name for name in FACTORS if name in data]
         return from_arrays(data[images[0]], data[factors[0]] if factors else None)
-    if isinstance(data, tuple | list) and len(data) == 2 and _is_array(data[0]):
+    if isinstance(data, tuple | list) and len(data) == 2 and _is_array(data[0]) and not _are_two_images(data):
         return from_arrays(data[0], data[1])
     if _is_array(data):
         return from_arrays(data)
@@ -92,6 +93,11 @@ def convert_data(data: Any) -> OwnData:
     )
 
 
+def _are_two_images(data: Any) -> bool:
+    """Return whether a list of two arrays consists of two images, and is not a pair of examples and factors."""
+    return isinstance(data, list) and _is_array(data[1]) and tuple(data[0].shape) == tuple(data[1].shape)
+
+
 def _is_image(value: Any) -> bool:
     """Return whether a value can be one image or vector: an array, a tensor or a Pillow image."""
     return _is_array(value) or hasattr(value, "__array_interface__")
@@ -99,7 +105,10 @@ def _is_image(value: Any) -> bool:
 
 def _stack_images(images: Sequence[Any]) -> Any:
     """Return a list of images as one array. Raise a UserError if their sizes differ."""
-    arrays = [np.asarray(image) for image in images]
+    if all(hasattr(image, "getbands") for image in images):
+        channels = 1 if all(map(is_grey, images)) else 3
+        images = [to_8_bit(image, channels) for image in images]
+    arrays = [np.asarray(image.detach().cpu() if isinstance(image, torch.Tensor) else image) for image in images]
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     if len(shapes) > 1:
         raise UserError(

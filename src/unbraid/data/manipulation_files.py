@@ -15,6 +15,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from jaxtyping import Int, Int8, Int16
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from unbraid.runtime.schema import WrongContentError, check
 
 FORMAT = 1
 KIND = "manipulation"
+DIGEST_IMAGES = 1000  # maximum number of images from which the digest of a user's own data is computed
 DATA_KEYS = ("base", "names", "sizes", "shape", "examples", "labels")  # keys of the metadata that describe the dataset
 
 
@@ -82,6 +84,18 @@ def describe_data(data: FactorData) -> dict[str, Any]:
     labels = None if data.gridded else _digest(data.factors(slice(None)))
     layout = {"names": list(data.names), "sizes": list(data.sizes), "shape": list(data.shape), "examples": len(data)}
     return {"base": None if isinstance(data, OwnData) else plain_name(data), **layout, "labels": labels}
+
+
+def images_source(data: FactorData) -> str:
+    """Return what identifies the images from which a manipulation is learned.
+
+    This is the name of a dataset with its options, such as a holdout. For a user's own data, it is a digest of at most
+    1,000 images.
+    """
+    if not isinstance(data, OwnData):
+        return data.name
+    rows = torch.linspace(0, len(data) - 1, min(len(data), DIGEST_IMAGES), device=data.device).round().long()
+    return hashlib.sha256(data.images(rows).cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def _digest(labels: Int[Tensor, "n k"]) -> str:

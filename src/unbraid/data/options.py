@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     """
     path, _, text = name.rpartition("?")
     parts = [part.partition("=") for part in text.split("&")] if path else []
+    check_repeated_options(name, IMAGE_OPTIONS)
     options = {key: value for key, _, value in parts if key in IMAGE_OPTIONS}
     if not options:
         return name, {}
@@ -61,6 +62,14 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
         options["modified"] = str(file.resolve())
     others = "&".join(key + mark + value for key, mark, value in parts if key not in IMAGE_OPTIONS)
     return path + "?" * bool(others) + others, options
+
+
+def check_repeated_options(name: str, known: Container[str] | None = None) -> None:
+    """Raise a UserError if an option occurs several times. If `known` is given, only these options are checked."""
+    keys = [part.partition("=")[0] for part in name.rpartition("?")[2].split("&")]
+    repeated = [key for key in keys if keys.count(key) > 1 and (key in known if known is not None else key)]
+    if repeated:
+        raise UserError(f"Each option may occur only once. Got {repeated[0]!r} several times in {name}. Remove one.")
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:

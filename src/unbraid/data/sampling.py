@@ -130,7 +130,8 @@ def laplace_transitions(
 
     conditioned on a change of at least one factor. Here x is the old value, and size is the number of values of the
     factor. To avoid rejection sampling, the function first draws which factor is the first one that changes. Factors
-    before it do not change, and factors after it are drawn without the condition.
+    before it do not change, and factors after it are drawn without the condition. The authors' code differs in the rare
+    pairs in which no factor would change: it chooses one of the free factors uniformly, and only this factor changes.
 
     The authors' code instead draws all new values without the condition. If no factor has changed, it changes one
     factor, which is chosen at random. This concerns 0.2 % of the pairs of dSprites, 2 % of SmallNORB and 9 % of Cars3D.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.manipulation_files import describe_data, read_manipulation, write_manipulation
+from unbraid.data.manipulation_files import describe_data, images_source, read_manipulation, write_manipulation
 from unbraid.errors import UserError
 from unbraid.manipulation.adversarial_training import TERMS, AdversarialTraining
 from unbraid.manipulation.networks import PairFamilies
@@ -65,9 +65,9 @@ def modify(
     pairs are rotated factors plus noise. All pairs learn to reconstruct x'. By default, the manipulation minimises the
     log error of the entangling pairs minus the log error of the disentangling pairs.
 
-    If `out` exists and was made with the same settings, nothing is done. If a previous call with the same settings was
-    interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix
-    ``.checkpoint``.
+    If `out` exists and was made with the same settings and images, nothing is done. If a previous call with the same
+    settings was interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the
+    suffix ``.checkpoint``.
 
     Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, and its supplement, section 3.1. The guide on
     modified data lists the choices that the paper leaves open.
@@ -160,6 +160,11 @@ def _check_same_settings(
                 f"{path} already exists and was made with {key} = {recorded.get(key)}. Got {key} = {value} instead. "
                 "Choose a different file, or delete this file."
             )
+    if recorded.get("source") not in (None, images_source(data)):  # files of earlier versions have no source
+        raise UserError(
+            f"{path} already exists and was made from other images, {recorded['source']}. Got {images_source(data)} "
+            "instead. Choose a different file, or delete this file."
+        )
 
 
 def train_to_end(
@@ -185,7 +190,8 @@ def train_to_end(
             message = f"gap {log[-1]['gap']:.3f} nats"
         if step < total and (step % every == 0 or signals.received is not None):
             recipe = training.settings.as_json()
-            metadata = {"step": step, "log": log, "recipe": recipe, **describe_data(training.data)}
+            described = {**describe_data(training.data), "source": images_source(training.data)}
+            metadata = {"step": step, "log": log, "recipe": recipe, **described}
             write_tensors(checkpoint, {**training.state(), LOG_SUMS: sums}, metadata)
             signals.deliver()
         update_progress(step, message)
@@ -224,7 +230,7 @@ def write_result(training: AdversarialTraining, path: Path, log: Log) -> None:
     data, settings = training.data, training.settings
     last_records = log[-max(1, len(log) // 10) :]
     metadata = {
-        **describe_data(data), "eps": settings.eps, "recipe": settings.as_json(),
+        **describe_data(data), "source": images_source(data), "eps": settings.eps, "recipe": settings.as_json(),
         "final": {term: sum(record[term] for record in last_records) / len(last_records) for term in TERMS},
         "sigma": _noise_deviations(training.families), "log": log[:: -(-len(log) // MAX_RECORDS)],
         "versions": provenance.library_versions(), "commit": provenance.git_commit(), "device": data.device.type,

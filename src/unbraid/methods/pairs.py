@@ -51,14 +51,15 @@ def grid_remedy(data: FactorData) -> str:
 def check_series(method: Method, data: FactorData) -> None:
     """Raise a UserError if the data cannot be a time series.
 
-    The data must have at least 4 rows, which are not a selection of the rows of other data, and no sampler of their
-    own, so that all rows are drawn with equal probability.
+    The data must have at least 4 rows, which are neither a selection of the rows of other data nor sorted by their
+    labels, and no sampler of their own, so that all rows are drawn with equal probability.
     """
     name = type(method).__name__
     if not data.successive:
         raise UserError(
-            f"{name} with consecutive pairs needs all rows of a time series. Got {data.name} with some rows left out "
-            "instead. Leave out validation= and side=."
+            f"{name} with consecutive pairs needs all rows of a time series, in the order of time. Got {data.name}, "
+            "in which rows are left out or were sorted. Leave out validation= and side=, and labels that form a full "
+            "grid. In a folder of images, write the numbers in file names with leading zeros."
         )
     if len(data) < MIN_SERIES_ROWS:
         raise UserError(

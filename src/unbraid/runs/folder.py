@@ -7,7 +7,8 @@
   GPU (`gpu`) and the source of its launch settings (`launch_settings`): "unbraid" for those that are part of unbraid,
   or the name and the digest of a file that `unbraid tune` wrote. If the method or the network is not part of unbraid,
   `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
-  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
+  memory, `data` is their fingerprint (see `unbraid.runs.run_data`). If they were read from the user's own files,
+  `files` is a digest of their content.
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
 - `stack.json`: while the run is being trained on a GPU, the ids of the `runs` that are trained together with it as a
@@ -72,12 +73,14 @@ class RunFolder:
         spec: The spec of the run. A method of the user's own may be a `StoredMethod`, which is not imported.
         own: What is recorded about a method or a network of the user's own.
         data: The fingerprint of the data, if they were passed as arrays.
+        files: The digest of the data, if they were read from the user's own files.
     """
 
     path: Path
     spec: RunSpec
     own: OwnCode = OwnCode()
     data: str | None = None
+    files: str | None = None
 
     @classmethod
     def create(
@@ -88,6 +91,7 @@ class RunFolder:
         *,
         retrain: bool = False,
         data: str | None = None,
+        files: str | None = None,
         gpu: Mapping[str, str] = {},
     ) -> RunFolder:
         """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist.
@@ -96,9 +100,11 @@ class RunFolder:
             folder: The folder of the runs.
             spec: The spec of the run.
             sources: Digests of the source code of the user's own method and network (see `unbraid.runs.sources`).
-            retrain: Whether to delete a run that was started with other source code or on other data in memory, and to
-                create it again.
+            retrain: Whether to delete a run that was started with other source code or on other data, and to create it
+                again.
             data: The fingerprint of the data, if they were passed as arrays.
+            files: The digest of the data, if they were read from the user's own files. If it has changed, and `retrain`
+                is not true, the run is kept. The caller must warn the user.
             gpu: The name of the GPU and the source of its launch settings, for the provenance in `run.json`.
 
         Raises:
@@ -111,15 +117,16 @@ class RunFolder:
         if (path / "run.json").exists():
             present = cls.open(path)
             problem = present.difference(spec, sources, data)
-            if not problem:
-                return cls(path, spec, present.own, present.data)
-            if not retrain:
+            if problem and not retrain:
                 raise UserError(problem)
+            changed = None not in (present.files, files) and present.files != files
+            if not problem and not (changed and retrain):
+                return cls(path, spec, present.own, present.data, present.files)
             delete_run(path)
             make_folder(path)
-        files = {name: str(file) for name in sources if (file := file_of(name)) is not None}
+        code = {name: str(file) for name in sources if (file := file_of(name)) is not None}
         recorded = bool(sources) or isinstance(spec, AdoptedSpec)
-        own = OwnCode(dict(sources), **method_facts(spec.method), files=files) if recorded else OwnCode()
+        own = OwnCode(dict(sources), **method_facts(spec.method), files=code) if recorded else OwnCode()
         origin = {
             "versions": provenance.library_versions(),
             "commit": provenance.git_commit(),
@@ -130,8 +137,10 @@ class RunFolder:
             content["own"] = {key: value for key, value in dataclasses.asdict(own).items() if key != "files" or value}
         if data is not None:
             content["data"] = data
+        if files is not None:
+            content["files"] = files
         write_atomic(path / "run.json", json.dumps(content, indent=1).encode())
-        return cls(path, spec, own, data)
+        return cls(path, spec, own, data, files)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -156,7 +165,7 @@ class RunFolder:
                 f"{file} has been edited: its spec is that of the run {spec.id}, but its id is {content.id}. The id "
                 f"of a run is a hash of its spec. {RETRAIN}"
             )
-        return cls(path, spec, content.own, content.data)
+        return cls(path, spec, content.own, content.data, content.files)
 
     def difference(self, spec: RunSpec, sources: Mapping[str, str], data: str | None) -> str:
         """Return a message if this run was started with other source code or on other data, or else an empty string.

@@ -51,13 +51,15 @@ class AnyFormat:
 class RunFile:
     """The content of `run.json`, except the provenance of the run, which is not read.
 
-    `data` is the fingerprint of data that were passed as arrays, or None.
+    `data` is the fingerprint of data that were passed as arrays, or None. `files` is the digest of data that were read
+    from the user's own files (see `unbraid.runs.run_data.files_digest`), or None.
     """
 
     id: str
     spec: dict[str, Any]
     own: OwnCode = OwnCode()
     data: str | None = None
+    files: str | None = None
 
 
 @dataclass(frozen=True)

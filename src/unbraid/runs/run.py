@@ -29,7 +29,7 @@ from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
 from unbraid.runs.pretrained_files import write_pretrained
 from unbraid.runs.prior import prior_latents
-from unbraid.runs.run_data import folder_data
+from unbraid.runs.run_data import files_digest, folder_data, warn_about_changed_files
 from unbraid.runs.run_list import RunList, last_values, run_state
 from unbraid.runs.search import Folders, as_folders, search_runs
 from unbraid.runs.spec import RunSpec, import_method
@@ -366,11 +366,14 @@ def load_runs(
     check_consent(finished, net is not None, trust, methods)
     given = None if data is None else load_data(data, quiet=True)
     loaded: dict[tuple[str, str | None], FactorData] = {}
+    digests: dict[tuple[str, str | None], str | None] = {}
     runs = []
     for run in finished:
         key = run.spec.data, run.data
         if given is None and key not in loaded:
             loaded[key] = folder_data(run)
+            digests[key] = files_digest(loaded[key])
+        warn_about_changed_files(run, digests.get(key))
         runs.append(_open_with_data(run, given, loaded.get(key), net, device, trust, methods))
     return RunList(runs)
 
@@ -488,8 +491,10 @@ def load_run(
     (found,) = folders
     methods = list(methods)
     check_consent(folders, net is not None, trust, methods)
-    run = _open_with_data(
-        found, None if data is None else load_data(data, quiet=True), None, net, device, trust, methods
-    )
+    given = None if data is None else load_data(data, quiet=True)
+    stored = folder_data(found) if given is None else None
+    if stored is not None:
+        warn_about_changed_files(found, files_digest(stored))
+    run = _open_with_data(found, given, stored, net, device, trust, methods)
     _ = run.net  # raises an error now if the weights are damaged
     return run

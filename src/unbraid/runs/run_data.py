@@ -3,11 +3,13 @@
 Data that were passed as arrays have no file that their name refers to. ``train(..., save_data=True)`` therefore writes
 them to ``<folder of the runs>/data/<fingerprint>.safetensors``. The file has the tensors `examples` and `labels`. If
 a factor is continuous or a label is missing, it also has `exact`, the factor values as floating-point numbers. Its
-metadata are described by `SavedData`. `run.json` records the fingerprint of data in memory as `data`.
+metadata are described by `SavedData`. `run.json` records the fingerprint of data in memory as `data`, and a digest of
+data that were read from the user's own files as `files`, so that changes of these files are noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -24,7 +26,7 @@ from unbraid.data.loading import DataLike, load_data
 from unbraid.data.options import split_name
 from unbraid.data.own.arrays import OwnData, assemble_data
 from unbraid.data.own.label_table import Labels
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import without_announcements
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime.files import make_folder
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 FOLDER = "data"
 MAX_BYTES = 2 * 1024**3  # maximum size of data that can be saved
+DIGEST_EXAMPLES = 1000  # number of examples that `files_digest` reads
 REMEDY = "Restore the file from a copy, or pass the data as data=."
 
 
@@ -58,6 +61,36 @@ class SavedData:
 def memory_fingerprint(data: FactorData) -> str | None:
     """Return the fingerprint of data that were passed as arrays, or None for data that can be loaded by name."""
     return data.fingerprint if isinstance(data, OwnData) and data.in_memory else None
+
+
+def files_digest(data: FactorData) -> str | None:
+    """Return a digest of the content of data from the user's own files, or None for other data.
+
+    It does not depend on the path of the files or on the times at which they were written. Only some of the examples of
+    a large dataset are read. The digest therefore changes if examples are added, removed or labelled anew, but not
+    always if single examples of a large dataset are replaced.
+    """
+    parts = []
+    while hasattr(data, "base"):
+        parts.append(getattr(data, "digest", ""))
+        data = data.base
+    if not isinstance(data, OwnData) or data.in_memory:
+        return "+".join(filter(None, parts)) or None
+    rows = torch.linspace(0, len(data) - 1, min(len(data), DIGEST_EXAMPLES), device=data.device).round().long()
+    digest = hashlib.sha256(f"{parts} {len(data)} {data.shape} {data.values} {data.continuous}".encode())
+    digest.update(data.images(rows).cpu().contiguous().numpy().data)
+    digest.update(data.factor_values(slice(None)).cpu().contiguous().numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def warn_about_changed_files(folder: RunFolder, digest: str | None) -> None:
+    """Warn if the files of a run's data have changed since it was started. `digest` is that of the present data."""
+    if None not in (folder.files, digest) and folder.files != digest:
+        warn_user(
+            f"The data {folder.spec.data} have changed since runs in {folder.path.parent} were started. What is "
+            "computed now uses the changed data. Restore the data, or train the runs again (--retrain, retrain=True), "
+            "unless only labels have changed that the training does not use."
+        )
 
 
 def can_be_loaded(name: str) -> bool:

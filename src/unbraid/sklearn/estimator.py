@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from unbraid.accel.devices import check_device
@@ -155,6 +155,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             ValueError: If X or a parameter is invalid, or if the training diverges.
         """
         X = validate_data(self, X, dtype=FLOATS)
+        check_consistent_length(X, y)
         data = self._dataset(X)
         run = train_job(self._job(data), quiet=not self.verbose)
         self._raise_if_diverged(run)
@@ -244,7 +245,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the rows of X as vectors, or as images (n, c, h, w) if the parameter `shape` is set."""
         if self.shape is None:
             return X.astype(np.float32)
-        shape = tuple(self.shape) if len(self.shape) == 3 else (1, *self.shape)
+        given = tuple(self.shape) if np.ndim(self.shape) == 1 else ()
+        shape = given if len(given) == 3 else (1, *given)
         if len(shape) != 3 or int(np.prod(shape)) != X.shape[1]:
             raise UserError(
                 f"The parameter 'shape' must be (h, w) or (c, h, w) with {X.shape[1]} values, the number of columns of "

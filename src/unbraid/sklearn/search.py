@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 from sklearn import model_selection
@@ -99,7 +100,7 @@ class RandomizedSearchCV(StackedSearch, model_selection.RandomizedSearchCV):
 
     def candidates(self) -> list[Candidate]:
         """Return the parameters of all candidates."""
-        if not isinstance(self.random_state, int):
+        if not isinstance(self.random_state, Integral):
             raise UserError(
                 "A stacked search needs an integer random_state, such as random_state=0. Got "
                 f"{self.random_state!r} instead."
@@ -126,7 +127,7 @@ def _require_integer_seed(candidate: Any) -> None:
     """Raise a UserError if a `VAE` in an estimator draws its seed at random."""
     parts = [candidate, *candidate.get_params(deep=True).values()]
     for part in parts:
-        if isinstance(part, VAE) and not isinstance(part.random_state, int):
+        if isinstance(part, VAE) and not isinstance(part.random_state, Integral):
             raise UserError(
                 "A stacked search needs a VAE with an integer random_state, such as random_state=0. Got "
                 f"{part.random_state!r} instead."

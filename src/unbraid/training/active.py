@@ -20,6 +20,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.folder import Log, RunFolder
+from unbraid.runs.run_data import warn_about_changed_files
 from unbraid.runs.sources import own_sources
 from unbraid.runs.spec import RunSpec
 from unbraid.training.parts import BatchPart
@@ -76,16 +77,21 @@ class RunInTraining:
         *,
         retrain: bool = False,
         data: str | None = None,
+        files: str | None = None,
         gpu: Mapping[str, str] = {},
     ) -> RunInTraining:
         """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
 
         An existing run cannot be resumed if the user's own code, or the data in memory (whose fingerprint is `data`),
-        have changed since it was started. In that case, raise a UserError. If `retrain` is true, delete the run and
-        create it again instead. `gpu` names the GPU and the source of its launch settings. It is stored with a new run.
+        have changed since it was started. In that case, raise a UserError. If data from the user's own files (whose
+        digest is `files`) have changed, warn the user. If `retrain` is true, delete the run and create it again
+        instead in both cases. `gpu` names the GPU and the source of its launch settings. It is stored with a new run.
         """
         sources = own_sources(spec, builder)
-        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data, gpu=gpu)
+        folder = None
+        if out is not None:
+            folder = RunFolder.create(out, spec, sources, retrain=retrain, data=data, files=files, gpu=gpu)
+            warn_about_changed_files(folder, files)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
         trained = status in ("done", "diverged")

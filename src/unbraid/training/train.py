@@ -33,7 +33,7 @@ from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
-from unbraid.runs.run_data import check_data_to_save, memory_fingerprint, remember_data
+from unbraid.runs.run_data import check_data_to_save, files_digest, memory_fingerprint, remember_data
 from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.run_list import RunList
 from unbraid.runs.sources import is_own
@@ -188,8 +188,8 @@ def train(
             offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it). If
             "trackio", finished runs are written to the project `unbraid` of Trackio on this machine (``trackio show``).
         retrain: What to do with an existing run of the same spec if the source code of your own method or network, or
-            your data in memory, have changed since it was started. If true, the run is deleted and trained again. By
-            default an error is raised.
+            your data, have changed since it was started. If true, the run is deleted and trained again. By default an
+            error is raised. If files of your data have changed, it is a warning, and an unfinished run continues.
         save_data: Whether to store data that were passed as arrays, or as a torch dataset, in the folder of the runs.
             The runs can then be scored and shown with the folder alone.
         validation: The fraction of the examples to hold out from training. Their loss and its terms are logged as
@@ -361,10 +361,11 @@ def train_checked_specs(
     once.
     """
     unique = {spec.id: spec for spec in specs}
-    fingerprint = None if out is None else memory_fingerprint(data)
+    fingerprint, files = (None, None) if out is None else (memory_fingerprint(data), files_digest(data))
     gpu = launch_provenance(data.device.index) if supports_kernels(data.device) else {}
     in_training = [
-        RunInTraining.open(spec, out, builder, retrain=retrain, data=fingerprint, gpu=gpu) for spec in unique.values()
+        RunInTraining.open(spec, out, builder, retrain=retrain, data=fingerprint, files=files, gpu=gpu)
+        for spec in unique.values()
     ]
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}

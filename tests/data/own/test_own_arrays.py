@@ -127,7 +127,7 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "alpha": (
         lambda: from_arrays(random_pixels(2, 8, 8, 4)),
         ValueError,
-        "Remove an alpha channel with images[..., :3].",
+        "Remove an alpha channel, for example with images[..., :3].",
     ),
     "ambiguous": (lambda: from_arrays(random_pixels(2, 3, 8, 1)), ValueError, "Pass layout='chw' or layout='hwc'"),
     "wrong layout": (
@@ -162,6 +162,9 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "must have shape (2, k), one row per example. Got",
     ),
+    "masked pixels": (lambda: from_arrays(np.ma.masked_less(TWO_IMAGES, 9)), ValueError, "must not be masked."),
+    "sparse": (lambda: from_arrays(torch.eye(3).to_sparse()), ValueError, "array or a dense tensor."),
+    "volumes": (lambda: from_arrays(np.ones((2, 8, 8, 8))), ValueError, "for example volumes to vectors"),
     "few names": (lambda: from_arrays(TWO_IMAGES, [[1, 2], [3, 4]], names=["a"]), ValueError, "2 different names"),
     "equal names": (
         lambda: from_arrays(TWO_IMAGES, [[1, 2], [3, 4]], names=["a", "a"]),
@@ -382,3 +385,25 @@ def test_a_series_of_words_is_one_factor() -> None:
     assert from_arrays(random_pixels(3, 8, 8), ["b", "a", "b"]).values == {"label": ["a", "b"]}
     mixed = from_arrays(random_pixels(3, 8, 8), np.array([["b", 0.5], ["a", 1.5], ["b", 0.5]]))
     assert mixed.values == {"factor0": ["a", "b"], "factor1": [0.5, 1.5]}
+
+
+def test_labels_above_the_range_of_int64_are_kept() -> None:
+    large = np.array([2**64 - 1, 2**63], np.uint64)
+    assert from_arrays(TWO_IMAGES, large).values == {"label": [2**63, 2**64 - 1]}
+
+
+def test_masked_labels_and_the_word_nan_are_missing() -> None:
+    images, words = random_pixels(4, 8, 8), np.array(["a", "b", "c", "a"])
+    masked = np.ma.masked_array(words, words == "b")
+    for factors in (masked, {"label": masked}, np.array(["a", np.nan, "c", "a"]), ["a", "NaN", "c", "a"]):
+        data = from_arrays(images, factors)
+        assert data.values == {"label": ["a", "c"]}
+        assert data.missing_labels == {"label": 1}
+    numbers = np.ma.masked_array([5, 6, 7, 5], [False, True, False, False])
+    assert from_arrays(images, {"n": numbers}).factors(slice(None)).tolist() == [[0], [-1], [1], [0]]
+
+
+def test_the_name_of_a_single_factor_is_read(tmp_path: Path) -> None:
+    for names in (["kind"], np.array(["kind"], "S")):
+        np.savez(tmp_path / "a.npz", images=TWO_IMAGES, factors=[3, 4], factor_names=names)
+        assert from_file(tmp_path / "a.npz").names == ("kind",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, save_images, write_csv
 from unbraid import methods
-from unbraid.data import from_arrays, from_dataset, from_file, from_folder
+from unbraid.data import from_arrays, from_dataset, from_file, from_folder, load
+from unbraid.data.loading import convert_data
 from unbraid.data.own.arrays import OwnData
+from unbraid.data.own.images import check_image_options
+from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.load import load_own
 from unbraid.errors import UserError
 from unbraid.noise import Noise
@@ -260,3 +264,75 @@ def test_unsupported_image_size_names_the_possible_nets() -> None:
     with pytest.raises(ValueError, match=r"16, 32, 64, 128, 256 pixels.*choose net 'mlp'"):
         train_runs(from_arrays(random_pixels(6, 28, 28)))
     train_runs(from_arrays(random_pixels(6, 28, 28)), net="mlp")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (8, 8, 3)])
+def test_a_list_of_two_images_is_not_a_pair_of_examples_and_factors(kind: Any, shape: tuple[int, ...]) -> None:
+    images = random_pixels(2, *shape)
+    data = convert_data([kind(image) for image in images])
+    assert (len(data), data.names) == (2, ())
+    assert data.images(slice(None)).tolist() == from_arrays(images).images(slice(None)).tolist()
+
+
+def test_lists_of_pillow_images_have_the_colours_of_the_images() -> None:
+    colours = Image.fromarray(random_pixels(8, 8, 3)).quantize(7)
+    data = convert_data([colours, colours.rotate(90), Image.fromarray(random_pixels(8, 8))])
+    assert data.shape == (3, 8, 8)
+    assert data.images([0])[0].permute(1, 2, 0).tolist() == np.asarray(colours.convert("RGB")).tolist()
+
+
+@pytest.mark.parametrize("dark", [TWO_IMAGES / 255 / 255, TWO_IMAGES % 16])
+def test_almost_black_images_are_announced(dark: np.ndarray[Any, Any], folder: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=f"brightest pixel of arrays is {1 if dark.dtype == float else 15} of 255"):
+        from_arrays(dark)
+    Image.fromarray((np.arange(64).reshape(8, 8) * 65).astype(np.uint16)).save(folder / "a.png")  # 12 bits of 16
+    with pytest.warns(RuntimeWarning, match="is 16 of 255, so the images are almost black"):
+        from_folder(folder, size=8)
+
+
+def test_pairs_in_time_need_rows_in_the_order_of_time(folder: Path) -> None:
+    method, images = methods.SlowVAE(pairs="consecutive"), random_pixels(24, 16, 16)
+    assert from_arrays(images).successive
+    assert from_arrays(images, GRID_FACTORS[np.lexsort(GRID_FACTORS.T[::-1])]).successive
+    shuffled = from_arrays(images, GRID_FACTORS[np.lexsort(GRID_FACTORS.T)])
+    with pytest.raises(UserError, match="labels that form a full grid"):
+        train(method, data=shuffled, steps=2, batch=4, latents=2, quiet=True)
+    save_images(folder, *(f"clip/t=0.{i:02}.png" for i in range(4)), "clip-2/9.png", "clip-2/10.png")
+    with pytest.raises(UserError, match="numbers in file names with leading zeros"):
+        train(method, data=from_folder(folder, size=16, labels="none"), steps=2, batch=4, latents=2, quiet=True)
+    (folder / "clip-2/9.png").rename(folder / "clip-2/09.png")
+    assert from_folder(folder, size=16, labels="none").successive
+    assert not from_folder(folder, size=16, labels=str(write_csv(folder, _grid_of_six(folder)))).successive
+
+
+def _grid_of_six(folder: Path) -> str:
+    """Labels of six images that form a grid in another order than the files."""
+    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.png"))
+    return "file,a,b\n" + "".join(f"{file},{i % 2},{i // 2}\n" for i, file in enumerate(files))
+
+
+@pytest.mark.parametrize("options", ["noise=0.1&noise=0.2", "layout=hw&layout=hw", "bins=2&noise=0.1&bins=3"])
+def test_options_may_occur_only_once(options: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", TWO_IMAGES)
+    with pytest.raises(UserError, match=r"only once\. Got .*Remove one"):
+        load(f"{tmp_path}/a.npy?{options}")
+    with pytest.raises(UserError, match=r"only once\. Got 'subset' several times in toy"):
+        load("toy?subset=10&seed=1&subset=20")
+
+
+def test_a_dictionary_is_not_a_dataset() -> None:
+    with pytest.raises(UserError, match="Got a dict instead"):
+        from_dataset({"images": TWO_IMAGES})
+
+
+@pytest.mark.parametrize("value", [True, 16.0, "16"])
+def test_sizes_and_numbers_of_bins_are_integers(value: Any) -> None:
+    check = inspect.unwrap(check_image_options)  # without the checks of types that are active in tests
+    for size, channels in ((value, None), (16, value)):
+        with pytest.raises(UserError, match="of images must be an integer"):
+            check(size, channels)
+    kinds = object.__new__(LabelKinds)
+    object.__setattr__(kinds, "bins", value)
+    with pytest.raises(UserError, match="'bins' must be an integer and at least 2"):
+        inspect.unwrap(LabelKinds.__post_init__)(kinds)

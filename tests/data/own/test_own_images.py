@@ -51,10 +51,10 @@ def test_jpegs_are_almost_unchanged(folder: Path, suffix: str) -> None:
 def test_files_are_sorted_and_hidden_files_skipped(folder: Path) -> None:
     save_images(folder, "b.png", "a/z.png", "c.png", ".hidden.png", ".git/x.png", "a.png")
     (folder / "notes.txt").write_text("not an image")
-    data = from_folder(folder, size=8)
+    data = from_folder(folder, size=8, labels="none")
     given = [random_pixels(8, 8, key=1000 * i).tolist() for i in (1, 5, 0, 2)]
     assert data.images(slice(None))[:, 0].tolist() == given
-    assert data.name == f"{folder.resolve()}?size=8"
+    assert data.name == f"{folder.resolve()}?size=8&labels=none"
     assert not data.gridded
     assert repr(data).endswith("4 examples of shape (1, 8, 8), no factors")
 

@@ -148,7 +148,7 @@ def test_factor_without_labels_is_left_out() -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"continuous": "angel"}, "Unknown factor in the option 'continuous' 'angel'. Did you mean 'angle'?"),
     "both": ({"continuous": "angle", "discrete": "angle"}, "either continuous or discrete. Got angle as both"),
-    "few bins": ({"continuous": "angle", "bins": 1}, "'bins' must be at least 2. Got 1"),
+    "few bins": ({"continuous": "angle", "bins": 1}, "'bins' must be an integer and at least 2. Got 1"),
     "no use of bins": ({"discrete": "angle", "bins": 4}, "'bins' needs a continuous factor"),
 }
 

@@ -11,6 +11,7 @@ import pytest
 from support.own import label_rows, random_pixels, save_images, write_csv
 from unbraid.data import from_folder
 from unbraid.errors import UserError
+from unbraid.label_kinds import LabelWarning
 
 
 @pytest.fixture
@@ -77,7 +78,8 @@ def test_values_are_distinguished_exactly_and_words_stay_words(folder: Path) -> 
     save_images(folder, "a.png", "b.png", "c.png", "d.png")
     big = 12345678901234567890
     write_csv(folder, f"file,id,word,mixed\na.png,{big},inf,1\nb.png,{big + 1},x,x\nc.png,1,1e999,02\nd.png,01,x,2\n")
-    data = from_folder(folder, size=8)
+    with pytest.warns(LabelWarning, match="mixed: numbers, and words such as 'x'"):
+        data = from_folder(folder, size=8)
     assert data.values == {"id": [1, big, big + 1], "word": ["1e999", "inf", "x"], "mixed": ["02", "1", "2", "x"]}
     assert data.categorical == ("word", "mixed")
 
@@ -98,6 +100,7 @@ FOLDERS: dict[str, tuple[list[str], dict[str, list[Any]]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*different depths:unbraid.label_kinds.LabelWarning")
 @pytest.mark.parametrize("case", FOLDERS)
 def test_folders_label_their_images(folder: Path, case: str) -> None:
     files, values = FOLDERS[case]
@@ -181,3 +184,32 @@ def test_requested_labels_in_names_must_exist(folder: Path) -> None:
     save_images(folder, "a.png")
     with pytest.raises(UserError, match="must have the form name=value"):
         from_folder(folder, labels="names")
+
+
+def test_a_csv_file_may_be_named_relative_to_the_folder(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    save_images(folder, "a.png", "b.png")
+    write_csv(folder, "file,v\na.png,1\nb.png,2\n", "mine.csv")
+    write_csv(tmp_path, "file,w\na.png,1\nb.png,2\n", "mine.csv")
+    monkeypatch.chdir(tmp_path)
+    assert from_folder(folder, size=8, labels="mine.csv").names == ("v",)
+    (folder / "mine.csv").unlink()
+    assert from_folder(folder, size=8, labels="mine.csv").names == ("w",)
+
+
+def test_images_at_different_depths_are_announced(folder: Path) -> None:
+    save_images(folder, "cat/a.png", "dog/b.png", "overview.png")
+    with pytest.warns(LabelWarning, match=r"depths, such as overview\.png and cat/a\.png, so folders are not used"):
+        assert from_folder(folder, size=8).names == ()
+    assert from_folder(folder, size=8, labels="none").names == ()
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [(["1.5", "2.5", "?"], r"numbers, and words such as '\?' in 1 rows"), (["0,5", "1,5", "2,5"], "decimal point")],
+)
+def test_numbers_that_are_treated_as_words_are_announced(folder: Path, cells: list[str], message: str) -> None:
+    save_images(folder, *(f"{i}.png" for i in range(3)))
+    write_csv(folder, "file;v\n" + "".join(f"{i}.png;{cell}\n" for i, cell in enumerate(cells)))
+    with pytest.warns(LabelWarning, match=message):
+        assert from_folder(folder, size=8).values == {"v": cells}
+    assert from_folder(folder, size=8, discrete="v").values == {"v": cells}

@@ -37,6 +37,19 @@ def test_parquet(tmp_path: Path) -> None:
         ub.data.from_file(tmp_path / "u.parquet")
 
 
+def test_missing_numbers_in_parquet_are_labels(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow (extra parquet)")
+    from pyarrow import parquet
+
+    columns = {"a": [0.5, 1.5, 2.5], "count": [1, None, 3], "b": [1.0, 2.0, 3.0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    data = ub.data.from_file(tmp_path / "t.parquet")
+    assert data.shape == (2,)
+    assert (data.values, data.missing_labels) == ({"count": [1, 3]}, {"count": 1})
+    with pytest.raises(ub.UserError, match=r"either in images or in factors\. Got b in both"):
+        ub.data.from_file(tmp_path / "t.parquet", images="a,b", factors="count,b")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_anndata(tmp_path: Path) -> None:
     anndata = pytest.importorskip("anndata", reason="needs anndata (extra anndata)")
@@ -69,6 +82,8 @@ def test_hugging_face_datasets() -> None:
     assert data.images([3]).max() == 120
     vectors = load_data(datasets.Dataset.from_dict({"x": VECTORS.tolist()}))
     np.testing.assert_allclose(vectors.images(slice(None)).numpy(), VECTORS)
+    unknown = datasets.Dataset.from_dict({"x": VECTORS.tolist(), "kind": [None, "u", "v", "u", "v", None]})
+    assert load_data(unknown).missing_labels == {"kind": 2}
     with pytest.raises(ub.UserError, match="must have a column of images or of lists"):
         load_data(datasets.Dataset.from_dict({"label": [1]}))
 

@@ -128,7 +128,7 @@ def test_a_selection_of_frames_is_not_a_time_series(data: Sequences) -> None:
         ub.train(method, data, steps=1, batch=4, validation=0.3, quiet=True)
     ub.train(single, data, steps=1, batch=4, validation=0.3, latents=2, net="mlp", quiet=True)
     side = Holdout.parse(data, "x:0").view(data, "training")
-    with pytest.raises(UserError, match=r"with some rows left out instead\. Leave out validation= and side="):
+    with pytest.raises(UserError, match=r"rows are left out or were sorted\. Leave out validation= and side="):
         method.check(side, 8, 2)
     assert not data.select_rows(slice(2, 6)).successive
     assert torch.equal(data.select_rows(slice(2, 6)).images([0]), data.images([2]))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import ByteImages, Labelled
-from unbraid.data.own.examples import example_table
+from unbraid.data.own.examples import example_table, warn_of_dark_images
 from unbraid.data.own.label_table import Factors, Label, LabelKinds, Labels, labels_from_factors
 from unbraid.noise import Noise
 from unbraid.runtime.arguments import explain_unknown_arguments
@@ -136,6 +136,7 @@ def from_arrays(
     arrays: 6 examples of shape (1, 8, 8), factors x 3, y 2
     """
     table = example_table(images, layout)
+    warn_of_dark_images(table, name)
     labels = labels_from_factors(factors, names, len(table), LabelKinds(continuous, discrete, bins))
     return assemble_data(name, torch.from_numpy(table), labels, device)
 
@@ -149,7 +150,8 @@ def assemble_data(
 ) -> OwnData:
     """Make a dataset from examples and labels. If the labels form a full grid, sort the examples into grid order."""
     names, sizes, order = tuple(labels.values), labels.sizes, labels.grid_order()
-    if order is not None and not np.array_equal(order, np.arange(len(order))):
+    moved = order is not None and not np.array_equal(order, np.arange(len(order)))
+    if moved:
         table = table[torch.from_numpy(order)]
     data: OwnData
     if order is None:
@@ -160,4 +162,5 @@ def assemble_data(
         kind = OwnImages if table.dtype == torch.uint8 else OwnVectors
         data = kind(name, names, sizes, tuple(table.shape[1:]), table.to(device))
     data.values, data.categorical, data.source = labels.values, labels.categorical, source
+    data.successive = not moved
     return data

@@ -9,13 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 LAYOUTS = ("hw", "hwc", "chw")
 CHANNELS = (1, 3)
 CHUNK = 1024  # number of images that are checked and scaled at once
+DARK = 32  # images whose pixels are all below this byte were probably scaled to a wrong range
+DARK_SAMPLE = 1000  # number of images that are searched for a brighter pixel
 ROUNDING = 1e-6  # pixels may exceed their range by this much
 
 
@@ -24,10 +26,14 @@ def numeric_array(values: object, what: str) -> Array:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values
+    if np.ma.is_masked(values):
+        raise UserError(f"{what} must not be masked. Got a masked array instead. Fill its entries, or remove the rows.")
     try:
         array = np.asarray(values)
     except ValueError:
         raise UserError(f"{what} must be a rectangular array. Got rows of unequal length instead.") from None
+    except TypeError as error:  # for example, a sparse tensor
+        raise UserError(f"{what} must be an array or a dense tensor. Reading them failed: {error}") from error
     if array.dtype.kind not in "buif":
         advice = "Convert words to integers with np.unique(words, return_inverse=True)."
         hint = advice if what == "Factors" else "Convert them to numbers first."
@@ -142,7 +148,9 @@ def _guess_layout(shape: tuple[int, ...]) -> str:
     elif len(shape) == 4 and shape[1] in CHANNELS:
         remedy = "Both axis 1 and axis 3 could be channels. Pass layout='chw' or layout='hwc'."
     else:
-        remedy = "Remove an alpha channel with images[..., :3]." if len(shape) == 4 else "Reshape them."
+        remedy = "Reshape them, for example volumes to vectors of shape (n, d)."
+    if len(shape) == 4 and 4 in (shape[1], shape[3]):
+        remedy = "Remove an alpha channel, for example with images[..., :3]."
     raise UserError(
         "Images must have shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, and vectors must have shape "
         f"(n, d). Got shape {shape} instead. {remedy}"
@@ -179,4 +187,21 @@ def check_pixels(images: Array | Tensor, what: str = "Pixels") -> None:
         raise UserError(
             f"{what} of type {kind} must be in 0..{high}. Got {low:g} to {top:g} instead. "
             "Remove a normalisation, divide by 255, or convert to uint8."
+        )
+
+
+def warn_of_dark_images(table: Array | Tensor, name: str) -> None:
+    """Warn the user if all images of a table are almost, but not completely, black.
+
+    Examples are 12-bit values in 16-bit files, masks with the classes 0, 1 and 2 as pixels, and floats that were
+    divided by 255 twice. Only some of the images of a large table are searched.
+    """
+    if table.ndim != 4:
+        return
+    brightest = int(table[:: max(1, len(table) // DARK_SAMPLE)].max())
+    if 0 < brightest < DARK:
+        warn_user(
+            f"The brightest pixel of {name} is {brightest} of 255, so the images are almost black and have few grey "
+            "levels. Scale their pixels to the whole range, which is 0 to 255 for bytes, 0 to 65,535 for 16-bit files "
+            "and 0 to 1 for floats."
         )

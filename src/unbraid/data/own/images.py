@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,6 +44,7 @@ UNREADABLE = (
 )  # formats of photographs that Pillow may be unable to read
 GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
+NUMBERS = re.compile(r"(\d+(?:\.\d+)?)")
 MAX_SIZE = 1024  # maximum width and height in pixels
 BLOCK_IMAGES = 256  # number of images that are decoded at once
 # The table is cached if the number of files, or their total size in bytes, is above its limit.
@@ -74,6 +77,21 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found, key=lambda file: file.split("/"))
 
 
+def are_in_numerical_order(files: Sequence[str]) -> bool:
+    """Return whether files are also in order if the numbers in their paths are compared by size.
+
+    >>> are_in_numerical_order(["2.png", "10.png"]), are_in_numerical_order(["10.png", "2.png"])
+    (True, False)
+    """
+    keys = [[_split_numbers(name) for name in file.split("/")] for file in files]
+    return keys == sorted(keys)
+
+
+def _split_numbers(name: str) -> list[tuple[float, str]]:
+    """Return the parts of a name, which are text and numbers in turn, in a form that sorts numbers by size."""
+    return [(float(part) if i % 2 else 0.0, part) for i, part in enumerate(NUMBERS.split(name))]
+
+
 def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
     """Return the total size of files in bytes, and a digest of their order, names, sizes and modification times."""
     total, digest = 0, hashlib.sha256()
@@ -92,6 +110,9 @@ def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
 
 def check_image_options(size: int, channels: int | None) -> None:
     """Raise a UserError if the size or the number of channels is not supported."""
+    for name, value in (("size", size), ("channels", channels)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(f"The '{name}' of images must be an integer. Got {value!r} instead.")
     if not 1 <= size <= MAX_SIZE:
         raise UserError(f"The 'size' of images must be 1 to {MAX_SIZE} pixels. Got {size} instead. {supported_sizes()}")
     if channels not in (None, 1, 3):

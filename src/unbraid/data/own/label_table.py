@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ from unbraid.label_kinds import (
     split_names,
 )
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Label: TypeAlias = int | float | str
 T = TypeVar("T")
 Column: TypeAlias = Sequence[Label | None]
@@ -49,8 +52,8 @@ class LabelKinds:
     bins: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bins is not None and self.bins < 2:
-            raise UserError(f"The option 'bins' must be at least 2. Got {self.bins} instead.")
+        if self.bins is not None and (not isinstance(self.bins, Integral) or self.bins < 2):
+            raise UserError(f"The option 'bins' must be an integer and at least 2. Got {self.bins!r} instead.")
 
     def options(self) -> dict[str, tuple[str, ...] | int | None]:
         """Return the options that are part of the name of the data. Options that were not given are None."""
@@ -93,6 +96,7 @@ class Labels:
         declared = declared_kinds(list(columns), kinds.continuous, kinds.discrete)
         varying = {name: column for name, column in columns.items() if len(_distinct_values(column)) > 1}
         used = _without_identifiers(varying, declared)
+        _announce_numbers_among_words({name: column for name, column in used.items() if name not in declared})
         is_continuous = _choose_kinds(used, declared)
         if kinds.bins is not None and not any(is_continuous.values()):
             raise UserError("The option 'bins' needs a continuous factor. Got none. Name one with continuous=NAME.")
@@ -195,7 +199,7 @@ def _factor_array(factors: object) -> Array:
 def _number_column(column: Array, name: str) -> Column:
     """Return a column as Python integers if all its values are whole, or else as floats. A missing label is None."""
     if column.dtype.kind != "f":
-        return [int(value) for value in column.astype(np.int64)]
+        return list(map(int, column.tolist()))
     if np.isinf(column).any():
         raise UserError(f"Factors must be finite, or NaN if a label is missing. Got an infinite value in {name}.")
     whole = (np.isnan(column) | (column == np.rint(column))).all()
@@ -266,6 +270,24 @@ def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, b
                 f"discrete={name} to treat them as classes."
             )
     return kept
+
+
+def _announce_numbers_among_words(columns: Mapping[str, Column]) -> None:
+    """Announce columns that are treated as words only because of a few labels, or of commas before decimals."""
+    for name, column in columns.items():
+        words = [value for value in column if isinstance(value, str)]
+        others = [word for word in words if not NUMBER.fullmatch(word)]
+        if others and 2 * len(others) < sum(value is not None for value in column):
+            announce(
+                f"{name}: numbers, and words such as {others[0]!r} in {len(others):,} rows, so all are treated as "
+                "classes. If these words mean missing labels, leave them out. To confirm, use the option "
+                f"discrete={name}."
+            )
+        elif others and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
+            announce(
+                f"{name}: words such as {others[0]!r}, treated as classes. Write numbers with a decimal point. Use the "
+                f"option discrete={name} to confirm."
+            )
 
 
 def _sort_values(values: set[Label]) -> list[Label]:

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from unbraid.data.own.label_table import Column, LabelKinds, Labels
+from unbraid.data.own.label_table import NUMBER, Column, LabelKinds, Labels
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.label_kinds import MISSING_WORDS, announce
 from unbraid.runtime.files import expand_user
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # separators of csv files, in the order in which they are searched for in the header
 MAX_DIGITS = 300  # longer whole numbers do not fit into a float and are treated as words
 INTEGER = re.compile(r"[+-]?\d+")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-MISSING = ("", "nan")  # cells that mean a missing label, in lower case
 MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that mean a missing label if all other cells are numbers
 Columns: TypeAlias = dict[str, Column]
 """A dictionary from the name of each factor to its labels, one per file."""
@@ -66,6 +65,12 @@ def _default_labels(folder: Path, files: Sequence[str]) -> Columns:
     by_folder = _labels_by_folder(files)
     if by_folder:
         return by_folder
+    if by_folder is None:
+        shallow, deep = _extreme_depths(files)
+        announce(
+            f"{folder}: images at different depths, such as {shallow} and {deep}, so folders are not used as labels. "
+            "Move the images if the folders are classes. Otherwise, use the option labels=none to confirm."
+        )
     return _labels_from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
 
 
@@ -86,7 +91,7 @@ def _labels_from_csv(folder: Path, files: Sequence[str]) -> Columns:
 def _labels_from_folders(folder: Path, files: Sequence[str]) -> Columns:
     found = _labels_by_folder(files)
     if found is None:
-        shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
+        shallow, deep = _extreme_depths(files)
         raise UserError(
             f"To use folders as labels, all images in {folder} must be at the same depth. Got {shallow} and {deep} "
             "instead. Move the images, or pass labels='none'."
@@ -97,6 +102,11 @@ def _labels_from_folders(folder: Path, files: Sequence[str]) -> Columns:
             "Pass labels='none'."
         )
     return found
+
+
+def _extreme_depths(files: Sequence[str]) -> tuple[str, str]:
+    """Return a file in the fewest nested folders, and a file in the most."""
+    return min(files, key=lambda file: file.count("/")), max(files, key=lambda file: file.count("/"))
 
 
 def _labels_by_folder(files: Sequence[str]) -> Columns | None:
@@ -229,11 +239,11 @@ def parse_values(words: Sequence[str]) -> Column:
     >>> parse_values(["1", "", "2"]), parse_values(["0.5", "NA"]), parse_values(["red", "none", "NaN"])
     ([1, None, 2], [0.5, None], ['red', 'none', None])
     """
-    numbers = _parse_numbers([word for word in words if word.lower() not in MISSING + MISSING_NUMBERS])
+    numbers = _parse_numbers([word for word in words if word.lower() not in MISSING_WORDS + MISSING_NUMBERS])
     if not numbers:
-        return [None if word.lower() in MISSING else word for word in words]
+        return [None if word.lower() in MISSING_WORDS else word for word in words]
     remaining = iter(numbers)
-    return [None if word.lower() in MISSING + MISSING_NUMBERS else next(remaining) for word in words]
+    return [None if word.lower() in MISSING_WORDS + MISSING_NUMBERS else next(remaining) for word in words]
 
 
 def _parse_numbers(words: Sequence[str]) -> Sequence[int] | Sequence[float] | None:

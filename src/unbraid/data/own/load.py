@@ -17,8 +17,8 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import OwnData, assemble_data, from_arrays
-from unbraid.data.own.examples import Array
-from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
+from unbraid.data.own.examples import Array, warn_of_dark_images
+from unbraid.data.own.images import are_in_numerical_order, check_image_options, files_state, image_files, image_table
 from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
 from unbraid.data.own.tables import read_h5ad, read_parquet
@@ -61,8 +61,9 @@ def from_folder(
         size: Width and height of the images in pixels.
         channels: 1 for grey, 3 for colour. The default is grey if all files are grey, and colour otherwise.
         labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
-            names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file. The
-            default is the first of "csv", "folders" and "names" that exists, or else "none".
+            names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file,
+            relative to the folder or, if there is no such file, to the working directory. The default is the first of
+            "csv", "folders" and "names" that exists, or else "none".
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
         discrete: Names of factors whose values are classes, in the same form.
         bins: Number of bins of continuous factors. The default is 10.
@@ -83,19 +84,24 @@ def from_folder(
         raise UserError(f"{folder} must be a folder of images. Got a file instead. Use from_file for arrays.")
     label_source = None if labels is None else str(labels)
     if label_source and label_source.lower().endswith(".csv"):
-        label_source = str(resolve_path(label_source))
+        in_folder = folder / label_source
+        label_source = str(in_folder if in_folder.is_file() else resolve_path(label_source))
     files = image_files(folder)
     kinds = LabelKinds(continuous, discrete, bins)
     given = read_labels(folder, files, label_source, kinds)
-    order = given.grid_order()
+    order, successive = given.grid_order(), are_in_numerical_order(files)
     if order is not None:
+        successive = successive and np.array_equal(order, np.arange(len(order)))
         files, given = [files[i] for i in order], given.select_rows(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
+    warn_of_dark_images(table, str(folder))
     exact = () if given.exact is None else (given.continuous, given.exact.tobytes())
     source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes(), *exact)
     options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source, **kinds.options()}
-    return assemble_data(_name_with_options(folder, options), table, given, device, source)
+    data = assemble_data(_name_with_options(folder, options), table, given, device, source)
+    data.successive = bool(successive)
+    return data
 
 
 def from_file(
@@ -193,6 +199,8 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
     for key, values in given.items():
         if key not in known:
             raise UserError(unknown_name_message("option of own data", key, known))
+        if len(values) > 1 and key not in LIST_OPTIONS:
+            raise UserError(f"The option '{key}' of {path} may occur only once. Got {', '.join(values)}. Remove one.")
         options[key] = tuple(values) if key in LIST_OPTIONS else values[-1]
         if key in NUMBER_OPTIONS:
             if not values[-1].isdecimal():
@@ -342,6 +350,7 @@ def _read_names(file: Path, archive: Any, factors: Array | None) -> list[str] | 
         if factors is not None and key in archive.files:
             with contextlib.suppress(ValueError):  # raised by numpy for arrays of Python objects, which are ignored
                 found = _check_array(file, archive[key])
-                if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
+                found = found.astype(str) if found.dtype.kind == "S" else found
+                if found.dtype.kind == "U" and found.shape == (factors.shape[1:] or (1,)):
                     return list(map(str, found))
     return None

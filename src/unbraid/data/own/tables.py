@@ -39,7 +39,7 @@ def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
     except ModuleNotFoundError as error:
         raise _missing(file, "pyarrow", "parquet") from error
     try:
-        frame = pyarrow.parquet.read_table(file).to_pandas()
+        frame = pyarrow.parquet.read_table(file).to_pandas(integer_object_nulls=True)
     except READ_ERRORS as error:
         raise UserError(
             f"{file} must be a complete Parquet file. Reading it failed: {read_reason(error)}. Write the file again."
@@ -62,6 +62,8 @@ def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
                 f"The columns of vectors in {file} must be numbers. Got {frame[name].dtype} in {name}. Name the "
                 "factors with factors=A,B, or the columns of the vectors with images=A,B."
             )
+    if factors is not None and (both := [name for name in labels if name in chosen]):
+        raise UserError(f"A column must be either in images or in factors. Got {both[0]} in both. Remove one.")
     used = [name for name in labels if name not in chosen]
     return Table(frame[chosen].to_numpy(np.float32), {name: frame[name] for name in used} or None)
 
@@ -127,7 +129,7 @@ def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | N
             f"A Hugging Face dataset must have a column of images or of lists of numbers. Got the columns "
             f"{', '.join(dataset.column_names)} instead."
         )
-    labels = [name for name in dataset.column_names if isinstance(first[name], int | float | str)]
+    labels = [name for name in dataset.column_names if _is_label(first[name], dataset.features[name])]
     classes = {name: getattr(dataset.features[name], "int2str", None) for name in labels}
     for i in range(len(dataset)):
         item = dataset[i]
@@ -141,6 +143,11 @@ def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | N
 
 def _is_example(value: Any) -> bool:
     return hasattr(value, "getbands") or hasattr(value, "__array__") or (isinstance(value, list) and len(value) > 0)
+
+
+def _is_label(value: Any, feature: Any) -> bool:
+    """Return whether a column contains labels. `value` is its first entry, and None if this label is missing."""
+    return isinstance(value, int | float | str) or (value is None and type(feature).__name__ in ("Value", "ClassLabel"))
 
 
 def _plain_column(column: Any) -> Any:

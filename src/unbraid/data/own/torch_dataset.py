@@ -91,6 +91,11 @@ def from_dataset(
 
 def _iterate_examples(dataset: Any, progress: Progress | None) -> Iterator[Any]:
     """Yield the examples, by index if the dataset has a length and by iteration otherwise."""
+    if isinstance(dataset, Mapping):
+        raise UserError(
+            f"A dataset must yield x or (x, y). Got a {type(dataset).__name__} instead. Pass its values, or use "
+            "from_arrays for a dictionary of arrays."
+        )
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         yield from dataset
         return
