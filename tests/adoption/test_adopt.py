@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,7 @@ class Encoder(nn.Module):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ("random", "same codes each time"), ("nan", "finite codes"), ("rows", "one row of floating-point numbers"),
+        ("random", "same values each time"), ("nan", "finite codes"), ("rows", "one row of floating-point numbers"),
         ("batch", r"model.eval\(\)"), ("integers", "floating-point"), ("text", "array of numbers"),
         ("wide", r"must accept a batch of the shape \(8, 1, 12, 12\).*Flatten"),
     ],
@@ -330,3 +331,68 @@ def test_a_stored_network_that_cannot_be_run_is_refused(damage: str) -> None:
     network = graph_network(content, {}, 2 if damage == "latents" else 3)
     with pytest.raises(UserError, match=r"model\.json must contain"):
         check_network(network, Path("model.json"))
+
+
+def test_the_meaning_of_the_second_half_of_one_tensor(images: Any) -> None:
+    layer = nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, 4), nn.Softplus())
+    x = images.batch(torch.arange(5))
+    with torch.no_grad():
+        mean, second = layer(x).chunk(2, 1)
+    for name, logvar in {"logvar": second, "variance": second.log(), "std": 2 * second.log()}.items():
+        with pytest.warns(RuntimeWarning, match="may be variances") if name == "logvar" else nullcontext():
+            q = ub.adopt(layer, images, "halves", latents=2, second=name).posterior(x)
+        torch.testing.assert_close((q.mean, q.logvar), (mean, logvar))
+    run = ub.adopt(layer, images, "halves", latents=2, second="other")
+    torch.testing.assert_close(run.encode(x), mean)
+    assert run.spec.method.code_kinds == ("mean",)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        (nn.Sequential(nn.Linear(2, PIXELS), nn.Dropout(0.5)), r"decode\(z\) must return the same values each time"),
+        (nn.Sequential(nn.Linear(2, PIXELS), nn.BatchNorm1d(PIXELS)), r"decode\(z\) of the model .*model.eval\(\)"),
+        (lambda z: (z - z.mean(0)) @ torch.ones(2, PIXELS), r"decode\(z\) must compute each example independently"),
+    ],
+)
+def test_decoders_that_are_random_or_depend_on_the_batch_are_refused(images: Any, decoder: Any, message: str) -> None:
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, 2))
+    with pytest.raises(UserError, match=message):
+        ub.adopt((encoder, lambda z: decoder(z).sigmoid()), images, "mistake")
+
+
+def test_an_encoder_without_the_axis_of_the_batch_for_one_example(images: Any) -> None:
+    layer = nn.Conv2d(1, 3, SIDE)
+    with pytest.raises(UserError, match=r"batch of the shape \(1, 1, 12, 12\).*squeeze\(\)"):
+        ub.adopt(lambda x: layer(x).squeeze(), images, "squeezed")
+
+
+CODE_WITHOUT_MODULES = """
+import json
+from pathlib import Path
+import numpy as np
+
+class Model:
+    def __init__(self):
+        self.matrix = np.array(json.loads(Path({file!r}).read_text()), dtype=np.float32)
+    def encode(self, x):
+        return np.asarray(x).reshape(len(x), -1)[:, :3] @ self.matrix
+
+def load():
+    return Model()
+"""
+
+
+def test_changed_code_without_modules_is_another_run(images: Any, tmp_path: Path) -> None:
+    file, code = tmp_path / "matrix.json", tmp_path / "arrays_only.py"
+    code.write_text(CODE_WITHOUT_MODULES.format(file=str(file)))
+    runs = []
+    for value in (1.0, 2.0):
+        file.write_text(json.dumps([[value, 0.0], [0.0, value], [1.0, 1.0]]))
+        with pytest.warns(RuntimeWarning, match="stores the name of the function"):
+            runs.append(ub.adopt(f"{code}:load", images, "arrays", out=tmp_path / "runs", trust=True))
+    assert runs[0].id != runs[1].id
+    x = images.batch(torch.arange(3))
+    assert ub.load_run(runs[1].path, images, trust=True).encode(x).shape == (3, 2)
+    with pytest.raises(UserError, match="must return the model that was adopted"):
+        ub.load_run(runs[0].path, images, trust=True)

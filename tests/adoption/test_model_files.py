@@ -259,3 +259,26 @@ def test_invalid_files_are_refused(code: Path, images: Any, tmp_path: Path) -> N
             ub.adopt(file, images, "mine", trust=True)
     with pytest.raises(UserError, match="must be \\(encoder, decoder\\)"):
         ub.adopt([code] * 3, images, "mine")
+
+
+@pytest.mark.parametrize("names", [None, ["mu", "lv"], ["z_mean", "z_log_var"]])
+def test_two_outputs_of_an_onnx_file_are_a_pair(names: list[str] | None, images: Any, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+
+    class TwoOutputs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(SIDE**2, 2 * LATENTS)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            mean, logvar = self.layer(x.flatten(1)).chunk(2, 1)
+            return mean, logvar
+
+    model, file, x = TwoOutputs().eval(), tmp_path / "encoder.onnx", images.batch(torch.arange(6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axes = {"x": {0: "n"}}
+        torch.onnx.export(model, (x,), file, dynamo=False, input_names=["x"], output_names=names, dynamic_axes=axes)
+    q = ub.adopt(file, images, "two outputs").posterior(x)
+    with torch.no_grad():
+        torch.testing.assert_close((q.mean, q.logvar), model(x))

@@ -22,6 +22,15 @@ def test_runs_that_differ_in_their_seed_are_one_curve() -> None:
     np.testing.assert_allclose(curves[1]["terms"]["loss"]["deviation"], losses.std(0, ddof=1), rtol=1e-3)
 
 
+def test_runs_that_differ_in_their_seed_and_in_another_setting_are_several_curves() -> None:
+    settings = [{"latents": 3, "seeds": [0, 1]}, {"latents": 6, "seeds": [2]}]
+    runs = [run for own in settings for run in ub.train("vae", data="toy", steps=20, quiet=True, **own)]
+    labels = short_labels(runs)
+    assert list(labels.values()) == ["vae latents=3 seed=0", "vae latents=3 seed=1", "vae latents=6 seed=2"]
+    found = [(curve["label"], curve["seeds"]) for curve in training_curves(runs, labels)]
+    assert found == [("vae latents=3", 2), ("vae latents=6", 1)]
+
+
 def test_one_seed_has_no_deviation() -> None:
     runs = ub.train(ub.methods.VAE(), data="toy", steps=40, quiet=True)
     (curve,) = training_curves(runs, short_labels(runs))

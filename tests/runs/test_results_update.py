@@ -13,9 +13,10 @@ import pytest
 
 import unbraid as ub
 from unbraid.cli.dispatch import main as unbraid
+from unbraid.metrics.protocol import Protocol
 from unbraid.runs import results
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
-from unbraid.runs.scores import add_scores
+from unbraid.runs.scores import add_scores, read_scores
 
 PATIENCE = 60.0  # seconds until a thread that does not end is a failure
 Rows = list[dict[str, Any]]
@@ -159,3 +160,16 @@ def test_a_table_that_cannot_be_written_is_a_warning_and_the_scores_are_returned
     with pytest.warns(RuntimeWarning, match=r"results\.sqlite may lack the latest scores, .*log\.jsonl"):
         [row] = ub.score(first, "mig", quiet=True, jobs=1)
     assert "mig.discrete_mig" in row
+
+
+def test_scores_that_are_used_again_become_the_latest(tmp_path: Path) -> None:
+    runs = ub.train("vae", data="toy", seeds=range(2), steps=20, out=tmp_path, quiet=True)
+    write_results(tmp_path)
+    small = Protocol(train=300, test=100)
+    for protocol in (None, small, None, small):
+        row = ub.score(runs[0].path, ["mig"], protocol=protocol, quiet=True)[0]
+        shown = load_results(tmp_path).set_index("run")["mig.discrete_mig"]
+        assert shown[runs[0].id] == row["mig.discrete_mig"]
+    records = read_scores(runs[0].path)
+    kinds = [(record["codes"], record["rows"]["train"]) for record in records]
+    assert kinds == [("mean", 640), ("sampled", 640), ("mean", 300), ("sampled", 300)]

@@ -66,9 +66,9 @@ def adopt(
         pixels: The values of black and of white in the images that the model takes and returns, such as (-1, 1).
         logits: Whether the decoder returns logits of pixels, to which a sigmoid must be applied.
         second: The meaning of the second output, if the encoder returns a pair: "logvar", "variance", "std", or "other"
-            if it is none of these.
+            if it is none of these. With `latents`, it is the meaning of the second half of the output.
         latents: The number of latents. It is needed only if the encoder returns one tensor (n, 2 d) of means and log
-            variances.
+            variances, or of means and values that `second` describes.
         seed: The seed with which the model was trained, if it is known. Statistical tests need several models that
             were trained with different seeds.
         settings: Hyperparameters of the model, by name. They are shown in tables.

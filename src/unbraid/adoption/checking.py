@@ -16,6 +16,8 @@ from unbraid.runs.adopted_model import ModelFile
 
 EXAMPLES = 8  # number of examples on which a model is checked and traced
 ONE_TENSOR = "If encode(x) returns means and log variances in one tensor, pass the number of latents (latents=)."
+EVALUATION = "Put all modules of the model in evaluation mode before adoption: model.eval()."
+SINGLE = f"{EVALUATION} If the model calls squeeze() or reshapes tensors, it must keep the axis of the batch."
 RESHAPE = "If the model takes another shape, pass a module that reshapes x: nn.Sequential(nn.Flatten(), encoder)."
 
 
@@ -57,7 +59,9 @@ def check_model(parts: ModelParts, options: ModelOptions, data: FactorData) -> C
     content = ModelFile(list(x.shape[1:]), options=options, code_shape=_code_shape(encoder, latents))
     if parts.decode is not None:
         decoder = DecoderPart(parts, options, tuple(x.shape[1:]), tuple(content.code_shape or ()))
-        _check_decoded(_call(decoder, z, "decode(z)", ONE_TENSOR), data)
+        decoded = _call(decoder, z, "decode(z)", ONE_TENSOR)
+        _check_decoded(decoded, data)
+        _check_repeated(decoder, z, decoded, "decode(z)")
     return CheckedModel(parts, content, latents, variances, x, z)
 
 
@@ -99,18 +103,10 @@ def _check_codes(output: Tensor, encoder: EncoderPart, x: Tensor, options: Model
         )
     if not output.isfinite().all():
         raise UserError("encode(x) must return finite codes. Got NaN or infinity instead. Check pixels= and second=.")
-    again, alone = encoder(x), encoder(x[:1])
-    scale = max(1.0, float(output.abs().max()))
-    if float((output - again).abs().max()) > 1e-4 * scale:
-        raise UserError("encode(x) must return the same codes each time. Got random codes. Return the mean instead.")
-    if float((output[:1] - alone).abs().max()) > 1e-3 * scale:
-        raise UserError(
-            "encode(x) must encode each example independently of the others in the batch. Got other codes for a single "
-            "example. Put the model in evaluation mode: model.eval()."
-        )
+    _check_repeated(encoder, x, output, "encode(x)")
     own = math.prod(encoder.code_shape)
     if options.latents is not None and own == 2 * options.latents == output.shape[1]:
-        return options.latents, True
+        own = options.latents
     if options.latents is not None and own != options.latents:
         raise UserError(f"encode(x) must return {options.latents} latents per example (latents=). Got {own} instead.")
     variances = output.shape[1] == 2 * own
@@ -120,6 +116,22 @@ def _check_codes(output: Tensor, encoder: EncoderPart, x: Tensor, options: Model
             'so, pass second="variance" or second="std" (--second).'
         )
     return own, variances
+
+
+def _check_repeated(part: torch.nn.Module, x: Tensor, output: Tensor, what: str) -> None:
+    """Raise a UserError if the outputs of a part depend on chance or on other examples of the batch."""
+    again, alone = part(x), _call(part, x[:1], what, SINGLE)
+    scale = max(1.0, float(output.abs().max()))
+    if float((output - again).abs().max()) > 1e-4 * scale:
+        raise UserError(
+            f"{what} must return the same values each time. Got random values. {EVALUATION} If the model draws "
+            "samples, return the means instead."
+        )
+    if float((output[:1] - alone).abs().max()) > 1e-3 * scale:
+        raise UserError(
+            f"{what} must compute each example independently of the others in the batch. Got other values for a "
+            f"single example. {EVALUATION}"
+        )
 
 
 def _check_decoded(decoded: Tensor, data: FactorData) -> None:

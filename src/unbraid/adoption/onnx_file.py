@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from unbraid.adoption.onnx_operations import OPERATIONS, Attributes, plain_integers
 from unbraid.errors import UserError
+from unbraid.nets.any_model import FIELDS, MAIN_FIELDS
 from unbraid.nets.onnx_runner import onnx_runner
 from unbraid.runtime.read_errors import READ_ERRORS
 
@@ -32,7 +33,8 @@ Resize needs the numbers of its region and its scales. Pad needs the value of th
 class OnnxModule(nn.Module):
     """A module that computes the graph of an ONNX model with one input.
 
-    It returns one tensor, or a dictionary of tensors by the names of the outputs.
+    It returns one tensor, a dictionary of tensors by the names of the outputs, or a tuple of tensors (see
+    `named_outputs`).
     """
 
     def __init__(self, model: Any) -> None:
@@ -70,8 +72,24 @@ class OnnxModule(nn.Module):
         for operation, inputs, outputs, attributes in self.steps:
             result = operation(attributes, *(values[name] for name in inputs))
             values |= zip(outputs, result if isinstance(result, tuple) else (result,), strict=False)
-        found = {name: values[name] for name in self.outputs}
-        return found[self.outputs[0]] if len(found) == 1 else found
+        return named_outputs({name: values[name] for name in self.outputs})
+
+
+def named_outputs(found: dict[str, Any]) -> Any:
+    """Return the outputs of a model in the form in which `read_posterior` and `read_examples` find the right ones.
+
+    This is the only output, a dictionary by name if the names say what the outputs are, and otherwise a tuple, because
+    PyTorch gives outputs arbitrary names by default.
+
+    >>> named_outputs({"mu": 1, "logvar": 2}), named_outputs({"25": 1, "26": 2}), named_outputs({"mu": 1, "26": 2})
+    ({'mu': 1, 'logvar': 2}, (1, 2), (1, 2))
+    """
+    first, *others = found
+    if not others:
+        return found[first]
+    if found.keys().isdisjoint(MAIN_FIELDS) or (first in MAIN_FIELDS and len(others) == 1 and others[0] not in FIELDS):
+        return tuple(found.values())
+    return found
 
 
 def _plain(value: Tensor, needed: bool) -> Any:
@@ -193,7 +211,7 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
             f"{path} must be a model that can be run. An operation failed on an input of the shape {list(x.shape)}, "
             "which the file states. Export the model again."
         ) from error
-    actual = list(found.values()) if isinstance(found, dict) else [found]
+    actual = [found] if isinstance(found, Tensor) else list(found.values() if isinstance(found, dict) else found)
     try:
         expected = onnx_runner(model.SerializeToString(), module.input)(x)
     except Exception as error:  # the evaluator does not support all models

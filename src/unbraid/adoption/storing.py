@@ -18,6 +18,7 @@ from unbraid.runs.adopted_model import (
     output_digest,
     parts_network,
     parts_tensors,
+    probe_outputs,
 )
 
 
@@ -71,6 +72,7 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
         reason = str(error)
     tensors = parts_tensors(model.parts)
     if name is not None:
+        tensors = tensors or probe_outputs(parts_network(model.parts, model.content, model.latents))
         if must_be_stored:
             warn_user(
                 f"{reason} The run therefore stores the name of the function {name}, whose code is run when the run is "

@@ -26,7 +26,7 @@ class ModelOptions:
         logits: Whether the decoder returns logits of pixels.
         second: The meaning of the encoder's second output, if the encoder returns two. It is one of `SECOND`.
         latents: The number of latents d. It is needed only if the encoder returns one tensor (b, 2 d), in which the
-            means come first and the log variances second. Otherwise it may be None.
+            means come first. The meaning of its second half is `second`. Otherwise `latents` may be None.
     """
 
     low: float = 0.0
@@ -59,11 +59,22 @@ class EncoderPart(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if (self.options.low, self.options.high) != (0.0, 1.0):
             x = self.options.low + (self.options.high - self.options.low) * x
-        mean, logvar = (_as_tensor(part, "encode(x)") for part in read_posterior(self.run(x), self.options.second))
+        mean, logvar = self._posterior(self.run(x))
         self.code_shape = tuple(mean.shape[1:])
         if logvar is None or logvar.shape != mean.shape:
             return torch.flatten(mean, 1)
         return torch.cat([mean.flatten(1), logvar.flatten(1)], 1)
+
+    def _posterior(self, output: Any) -> tuple[Tensor, Tensor | None]:
+        """Return the means and the log variances or None.
+
+        One tensor (b, 2 d) is divided if its second half must be converted. `AdoptedNet.encode` divides other tensors.
+        """
+        second, latents = self.options.second, self.options.latents
+        mean, logvar = (_as_tensor(part, "encode(x)") for part in read_posterior(output, second))
+        if second != "logvar" and logvar is None and latents is not None and mean.shape[1:] == (2 * latents,):
+            return read_posterior(tuple(mean.split(latents, 1)), second)
+        return mean, logvar
 
 
 class DecoderPart(nn.Module):

@@ -30,6 +30,8 @@ SPREADS = (
 """Fields with a measure of spread, and the power to which it is raised to give the variance."""
 EXAMPLES = ("mean", "reconstruction", "sample", "recon_x", "x_recon", "recon", "x_hat", "probs")
 """Fields that contain the examples that a decoder returns."""
+MAIN_FIELDS = {*POSTERIORS, *MEANS, *EXAMPLES}  # fields that contain codes or decoded examples
+FIELDS = {*MAIN_FIELDS, *LOG_VARIANCES, *(name for name, _ in SPREADS)}
 SECOND = ("logvar", "variance", "std", "other")
 """What the second item of an encoder's pair of outputs can be."""
 PIXEL_TOLERANCE = 0.5  # decoded values further than this outside [0, 1] are probably not pixels

@@ -28,13 +28,13 @@ def training_curves(runs: Sequence[Run], labels: dict[str, str]) -> list[dict[st
         list `step`, and `terms`. For each logged term, `terms` has the list `mean` and, for several seeds, the list
         `deviation` of standard deviations.
     """
-    groups: dict[tuple[str, str], list[Log]] = {}
+    groups: dict[tuple[str, str, str], list[Log]] = {}
     for run in runs:
         if len(run.log) > 1:
-            label = re.sub(r" seed=\d+", "", labels[run.id])
-            groups.setdefault((label, run.spec.data), []).append({row["step"]: row for row in run.log})
+            key = re.sub(r" seed=\d+", "", labels[run.id]), run.spec.data, run.spec.settings_key()
+            groups.setdefault(key, []).append({row["step"]: row for row in run.log})
     curves = [_curve(logs) for logs in groups.values()]
-    heads = [{"label": label, "data": data, "seeds": len(logs)} for (label, data), logs in groups.items()]
+    heads = [{"label": label, "data": data, "seeds": len(logs)} for (label, data, _), logs in groups.items()]
     return [{**head, **curve} for head, curve in zip(heads, curves, strict=True) if len(curve["step"]) > 1]
 
 

@@ -174,10 +174,12 @@ def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | Non
     """Return the names of the settings that are needed to distinguish runs on the same data.
 
     The hyperparameter `strength` comes first, unless it is None. Each further setting is added if it differs between
-    runs that agree in the data and in all settings that were added before.
+    runs that agree in the data and in all settings that were added before. The seed is considered after the other
+    settings, so that runs whose labels differ only in the seed have equal settings.
     """
     chosen = [strength] if strength is not None else []
-    for key in rows[0]:
+    keys = dict.fromkeys(key for row in rows for key in row)
+    for key in sorted(keys, key=("seed", "model").__contains__):
         groups: dict[str, set[str]] = {}
         for row in rows:
             groups.setdefault(str([row["data"], *(row.get(k) for k in chosen)]), set()).add(str(row.get(key)))

@@ -3,7 +3,8 @@
 A model is stored either as graphs of operations (see `unbraid.nets.graph`) or as the name of Python code that builds
 it. `model.json` has the `shape` of one example. It also has the graphs `encoder` and `decoder`, or, for a Python model,
 its `options`. `weights.safetensors` has the tensors of the graphs, with the prefixes `encoder.` and `decoder.`, or the
-tensors of the modules of the Python model, with the index of the module as the prefix. Graphs are data, so they are
+tensors of the modules of the Python model, with the index of the module as the prefix. For a Python model without
+modules it has the outputs for random examples, by which a changed model is recognised. Graphs are data, so they are
 read without the user's consent. Python code is imported only with consent.
 """
 
@@ -33,6 +34,7 @@ from unbraid.runtime.schema import read_json
 
 FILE = "model.json"
 FORMAT = 1
+PROBES = 2  # number of random examples whose codes identify a model without weights
 REMEDY = "Restore the file from a copy, or delete the folder of the run and adopt the model again."
 
 
@@ -93,7 +95,9 @@ def read_network(folder: RunFolder, trust: bool = False) -> AdoptedNet:
         check_network(network, file)
         return network
     check_trust("model", name, folder.path, trust, folder.own.files.get(name))
-    return code_network(name, content, tensors, folder.spec.latents)
+    code = code_network(name, content, tensors, folder.spec.latents)
+    check_probes(code, tensors, f"{name} in {folder.path}")
+    return code
 
 
 @torch.no_grad()
@@ -160,6 +164,30 @@ def parts_tensors(parts: ModelParts) -> dict[str, Tensor]:
         for name, tensor in module.state_dict().items()
         if isinstance(tensor, Tensor)
     }
+
+
+@torch.no_grad()
+def probe_outputs(network: AdoptedNet) -> dict[str, Tensor]:
+    """Return the outputs of a network for random examples, by name. They identify a model whose weights are unknown."""
+    x = torch.rand(PROBES, *(network.shape or ()), generator=torch.Generator().manual_seed(0))
+    codes = network.encoder(x)
+    outputs = {"probe.codes": codes}
+    if network.decoder is not None:
+        outputs["probe.examples"] = network.decoder(codes[:, : network.latents])
+    return {name: output.detach().cpu().float().contiguous() for name, output in outputs.items()}
+
+
+def check_probes(network: AdoptedNet, stored: Mapping[str, Tensor], name: str) -> None:
+    """Raise a UserError if a model whose weights are not stored has other outputs than when it was adopted."""
+    expected = {key: value for key, value in stored.items() if key.startswith("probe.")}
+    outputs = probe_outputs(network) if expected else {}
+    for key, value in expected.items():
+        own = outputs.get(key)
+        if own is None or own.shape != value.shape or not torch.allclose(own, value, 1e-3, 1e-4, equal_nan=True):
+            raise UserError(
+                f"{name} must return the model that was adopted. Got other outputs for the same examples, so the code "
+                "or a file that it reads has changed. Adopt the changed model as another run, or restore the files."
+            )
 
 
 def call_builder(name: str) -> Any:

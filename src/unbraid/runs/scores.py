@@ -8,6 +8,7 @@ scores of one side of a split). Several processes may add records to the same ru
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,30 @@ def add_scores(
         if lines != present:
             write_jsonl(folder / FILE, lines)
     return records
+
+
+def mark_latest(folder: Path, keys: Iterable[Mapping[str, Any]]) -> None:
+    """Move those records with these keys to the end of the file that `outdated_scores` returns.
+
+    Tables show the latest record of a metric and kind of codes. A record that is used again therefore becomes the
+    latest one. Nothing is done if the folder is not writable.
+    """
+    wanted = list(keys)
+    if not wanted or not os.access(folder, os.W_OK):
+        return
+    with lock(folder / ".scores.lock"):
+        lines = _read_lines(folder)
+        moved = outdated_scores(map(with_draws, lines), wanted)
+        last = [line for line in lines if with_draws(line) in moved]
+        write_jsonl(folder / FILE, [*(line for line in lines if line not in last), *last])
+
+
+def outdated_scores(records: Iterable[Record], keys: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """Return the records with these keys after which there is another record of the same metric, codes and data.
+
+    Scores of one side of a split are left out, because tables do not show them.
+    """
+    listed = [record for record in records if "side" not in record]
+    latest = {(*_what(record), record.get("data")): record for record in listed}
+    found = [record for key in keys if (record := find_score(listed, key)) is not None]
+    return [record for record in found if latest[*_what(record), record.get("data")] != record]

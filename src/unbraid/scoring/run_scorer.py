@@ -25,7 +25,7 @@ from unbraid.metrics.protocol import (
 )
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
-from unbraid.runs.scores import add_scores, find_score, read_scores
+from unbraid.runs.scores import add_scores, find_score, mark_latest, outdated_scores, read_scores
 from unbraid.runtime.progress import ignore_message
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.factor_table import FactorTable, factor_periods
@@ -122,6 +122,12 @@ class RunScorer:
         self.kinds_to_score.discard(kind)
         if not self.kinds_to_score:
             self.code_rows = {}
+
+    def mark_latest(self, names: Iterable[str], kinds: Iterable[str]) -> None:
+        """Make the scores that were asked for the latest ones in the folder of the run, so that tables show them."""
+        keys = [self.record_key(name, kind) for kind in kinds for name in names]
+        if self.run.path is not None and outdated_scores(self.records, keys):
+            mark_latest(self.run.path, keys)
 
     def flat_scores(self, names: Iterable[str], kinds: Iterable[str]) -> dict[str, Any]:
         """Return a flat dictionary with the digest and the sample sizes of the protocol, and with all scores.

@@ -221,6 +221,8 @@ def score_runs(
     ]
     share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
     errors = _add_scores(tasks, jobs or available_cores(), named, quiet)
+    for scorer in scorers:
+        scorer.mark_latest(names, kinds[scorer.run.id])
     for note in same_model_notes(runs):
         warn_user(f"{note} Their scores are equal, so count them as one model.")
     for name, reason in errors.items():

@@ -82,7 +82,7 @@
       this.pad = new Pad(this);
       this.element = make("div", { class: "card", "data-panel": this.run.id },
         make("h3", {}, title(this.run)),
-        make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded image")), make("div", {}, buttons, this.text)),
+        make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, this.shape.length === 3 ? "decoded image" : "decoded vector, one bar per number")), make("div", {}, buttons, this.text)),
         ...this.sliders.map((slider) => slider.element), this.pad.element);
     }
 
