@@ -184,6 +184,8 @@ def test_styles_are_in_the_order_of_the_paper_and_distinct() -> None:
     assert found["annealed_vae"] == plots.line_styles(["annealed_vae"])["annealed_vae"]
     assert len({style["color"] for style in found.values()}) == 4
     assert list(plots.line_styles(["y", "x"])) == ["y", "x"]
+    many = plots.line_styles(f"method {i}" for i in range(50))
+    assert len({(style["color"], style["marker"]) for style in many.values()}) == 50
 
 
 def test_capacity_needs_annealed_vae() -> None:

@@ -54,7 +54,8 @@ def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
         row = twice.iloc[0]
         raise UserError(
             f"There must be one run per dataset, setting and seed. Got two of {row['method']}, seed {row['seed']} on "
-            f"{row['data']}, which differ in precision, network or latents. Keep only one of them in the folder."
+            f"{row['data']}, which differ in another setting, such as a hyperparameter, the network or the precision. "
+            "Keep only one of them in the folder."
         )
     return table
 
