@@ -42,7 +42,7 @@ def test_pmp_is_compared_with_ada_gvae_by_medians_over_seeds() -> None:
     )
     assert set(found["runs"]) == {5}
     assert "better than that of Ada-GVAE in 2 of 4 combinations" in result.text
-    assert "over 5 seeds" in result.text
+    assert "over 5 runs" in result.text
     with pytest.raises(UserError, match=r"runs of pmp and ada_gvae.*unbraid study pmp2021"):
         ub.analysis.pmp_comparison(pmp_table().query("method == 'pmp'"), ["mig"])
 
