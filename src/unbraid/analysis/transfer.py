@@ -167,7 +167,7 @@ def pair_win_rates(values: Array, by: str) -> Array:
     datasets are used. `values` are those of `ScoreCube`, and `by` is "by_mean" or "by_seed" (see `transfer`).
     """
     metrics, datasets = values.shape[:2]
-    has_scores = np.isfinite(values).any(axis=(0, 3))
+    has_scores = np.asarray(np.isfinite(values).any(axis=(0, 3)))
     rates = np.full((metrics, datasets, metrics, datasets), np.nan)
     for a, b in np.ndindex(datasets, datasets):
         shared = has_scores[a] & has_scores[b]
