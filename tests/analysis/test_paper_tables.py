@@ -162,6 +162,15 @@ def test_stability_has_the_elbo_of_the_runs_that_did_not_diverge() -> None:
         ub.analysis.stability(stability_table().query("level == 0"))
 
 
+def test_stability_leaves_out_runs_that_are_not_finished() -> None:
+    table = stability_table()
+    unfinished = (table["setting.transform"] == "affine") & (table["learning_rate"] == 1e-3)
+    found = ub.analysis.stability(table.assign(status=table["status"].mask(unfinished, "partial")))
+    assert found.table["runs"].sum() == 15
+    assert "4 of 15 runs diverged" in found.text
+    assert "did not diverge: affine 0.0001, affine_diffeomorphic 0.01." in found.text
+
+
 def test_stability_draws_the_logs_at_the_lowest_learning_rate(tmp_path: Path) -> None:
     methods = [ub.methods.CVITAE(transform="affine"), ub.methods.CVITAE(bound="none")]
     for rate in (1e-4, 1e-3):

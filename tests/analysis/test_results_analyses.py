@@ -21,6 +21,7 @@ from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.analysis.results_table import PAPER_METRICS, check_table, quartiles, score_columns, spearman
 from unbraid.analysis.scores import worst_beats_best
 from unbraid.errors import UserError
+from unbraid.methods import METHODS
 from unbraid.metrics import METRICS, headline
 
 MIG, DCI = headline("mig"), headline("dci")
@@ -187,6 +188,10 @@ def test_styles_are_in_the_order_of_the_paper_and_distinct() -> None:
     assert list(plots.line_styles(["y", "x"])) == ["y", "x"]
     many = plots.line_styles(f"method {i}" for i in range(50))
     assert len({(style["color"], style["marker"]) for style in many.values()}) == 50
+
+
+def test_every_method_has_a_name_for_figures() -> None:
+    assert set(METHODS) <= set(plots.DISPLAY_NAMES)
 
 
 def test_capacity_needs_annealed_vae() -> None:

@@ -59,6 +59,9 @@ DISPLAY_NAMES = {
     "ada_tvae": "Ada-TVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
+    "dfc_vae": "DFC-VAE",
+    "poincare_vae": "Poincaré VAE",
+    "lsbd_vae": "LSBD-VAE",
 }
 STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # the methods of Locatello et al. (2019), in the order of the paper
 
