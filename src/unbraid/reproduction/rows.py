@@ -43,10 +43,14 @@ def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     """Return the longest run for each combination of dataset, method, setting and seed.
 
-    Raise a UserError if a combination has two longest runs with the same number of steps.
+    A run that is still in training is used only if there is no finished or diverged run of the same combination. Raise
+    a UserError if a combination has two longest runs with the same number of steps.
     """
     key = [PUBLISHED_DATA, "method", *setting, "seed"]
     check_columns(table, key)
+    if "status" in table and len(table):
+        ended = table["status"].isin(["done", "diverged"])
+        table = table[ended | ~ended.groupby([table[name] for name in key], dropna=False).transform("any")]
     if "steps" in table and len(table):
         table = table[table["steps"] == table.groupby(key, dropna=False)["steps"].transform("max")]
     twice = table[table.duplicated(key)]
