@@ -216,6 +216,12 @@ def test_metrics_of_modified_images_can_be_chosen(name: str) -> None:
         ANALYSES[name].answer(table, ["mig", "beta_vae"])
 
 
+def test_losses_of_metrics_whose_low_scores_are_good_are_rejected() -> None:
+    for name in ("manipulated", "manipulated_strengths"):
+        with pytest.raises(UserError, match=r"high scores are good. Got fairness instead"):
+            ANALYSES[name].run(known_table(), ["mig", "fairness"])
+
+
 @pytest.mark.parametrize("name", MANIPULATED)
 def test_the_legend_names_only_what_is_drawn(name: str) -> None:
     table = known_table()

@@ -42,7 +42,7 @@ def test_pmp_is_compared_with_ada_gvae_by_medians_over_seeds() -> None:
     )
     assert set(found["runs"]) == {5}
     assert "better than that of Ada-GVAE in 2 of 4 combinations" in result.text
-    assert "over 5 seeds" in result.text
+    assert "over 5 runs" in result.text
     with pytest.raises(UserError, match=r"runs of pmp and ada_gvae.*unbraid study pmp2021"):
         ub.analysis.pmp_comparison(pmp_table().query("method == 'pmp'"), ["mig"])
 
@@ -160,6 +160,15 @@ def test_stability_has_the_elbo_of_the_runs_that_did_not_diverge() -> None:
     assert [np.isfinite(line.get_ydata()).sum() for line in top.lines] == [2, 3]
     with pytest.raises(UserError, match=r"several learning rates.*unbraid study vitae_stability"):
         ub.analysis.stability(stability_table().query("level == 0"))
+
+
+def test_stability_leaves_out_runs_that_are_not_finished() -> None:
+    table = stability_table()
+    unfinished = (table["setting.transform"] == "affine") & (table["learning_rate"] == 1e-3)
+    found = ub.analysis.stability(table.assign(status=table["status"].mask(unfinished, "partial")))
+    assert found.table["runs"].sum() == 15
+    assert "4 of 15 runs diverged" in found.text
+    assert "did not diverge: affine 0.0001, affine_diffeomorphic 0.01." in found.text
 
 
 def test_stability_draws_the_logs_at_the_lowest_learning_rate(tmp_path: Path) -> None:

@@ -93,6 +93,16 @@ def test_a_method_without_a_score_is_not_ranked_by_it() -> None:
     assert set(ub.analysis.ranking_agreement(table, ["mig", "sap"]).table.query("first != second")["methods"]) == {3}
 
 
+def test_a_method_with_one_seed_has_no_intervals() -> None:
+    table = ranked_table()
+    found = ub.analysis.method_ranking(table[(table["method"] != "ada_gvae") | (table["seed"] == 0)], ["mig", "sap"])
+    best = found.table[found.table["method"] == "ada_gvae"]
+    assert best["rank"].tolist() == [1, 1]
+    assert best[["rank_low", "rank_high", "low", "high"]].isna().all(axis=None)
+    assert found.table[found.table["method"] != "ada_gvae"].notna().all(axis=None)
+    assert "too few seeds for intervals" in found.text
+
+
 def test_too_few_methods_or_seeds_are_rejected() -> None:
     table = ranked_table()
     few = table[table["method"].isin(["vae", "pcl"])]

@@ -33,6 +33,17 @@ def test_a_setting_that_is_best_everywhere_always_wins() -> None:
     assert len(rates(table)) == 4
 
 
+def test_only_settings_of_both_datasets_are_chosen_and_compared() -> None:
+    table = oracle.results_grid(lambda d, m, level, seed, c: 3 * m + level, data="ab", methods="mn", levels=3, seeds=2)
+    both = analysis.transfer(table).table.set_index(["from_data", "to_data"])
+    extra = table[(table["data"] == "a") & (table["method"] == "m")].assign(method="own")
+    extra[COLUMNS[0]] += 100.0
+    found = analysis.transfer(DataFrame([*table.to_dict("records"), *extra.to_dict("records")])).table
+    found = found.set_index(["from_data", "to_data"])
+    for name in ("by_mean", "by_seed"):
+        assert found[name].tolist() == both[name].tolist() == [1, 1, 1, 1]
+
+
 def test_unrelated_settings_win_half_the_time() -> None:
     """The best setting of each dataset has the middle rank on the other."""
     scores = [[0, 1, 2, 3, 4], [0, 1, 4, 3, 2]]

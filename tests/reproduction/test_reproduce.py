@@ -214,6 +214,13 @@ def test_the_longest_run_is_used_and_duplicates_raise_an_error() -> None:
         reproduce("demystifying2021", table.drop(columns="seed"))
 
 
+def test_a_longer_run_that_is_still_in_training_does_not_replace_a_finished_one() -> None:
+    table = example_results().assign(steps=300_000)
+    started = table.assign(steps=600_000, status="partial", **dict.fromkeys(paper.COLUMNS.values(), float("nan")))
+    both = DataFrame([*started.to_dict("records"), *table.to_dict("records")])
+    assert reproduce("demystifying2021", both).cells == reproduce("demystifying2021", table).cells
+
+
 def test_deviations_from_the_study_are_listed() -> None:
     table = example_results(seeds=3).assign(steps=2_000, latents=10, net="locatello", batch=64)
     text = "; ".join(reproduce("demystifying2021", table[table["method"] != "ae"]).deviations)

@@ -13,7 +13,13 @@ from unbraid.distributions import Gaussian
 from unbraid.methods import BetaTCVAE
 from unbraid.methods.beta_tcvae import ESTIMATORS, decompose_kl
 from unbraid.reproduction import TARGETS, reproduce
-from unbraid.reproduction.baselines import LOSSES, published_critic, published_losses, published_scores
+from unbraid.reproduction.baselines import (
+    LOSS_SETTINGS,
+    LOSSES,
+    published_critic,
+    published_losses,
+    published_scores,
+)
 from unbraid.studies.published import STUDIES
 
 
@@ -31,7 +37,7 @@ def losses_table(factor: float = 1.0) -> pd.DataFrame:
     """Return one run per method whose losses are the published ones times a factor."""
     rows = [
         {"run": name, "status": "done", "method": name, "data": "dsprites", "seed": 0, "steps": 345_600,
-         "train.rec": factor * rec, "train.kl": factor * kl}
+         "train.rec": factor * rec, "train.kl": factor * kl, **LOSS_SETTINGS[name]}
         for name, (rec, kl) in LOSSES.items()
     ]  # fmt: skip
     return pd.DataFrame(rows)
@@ -56,6 +62,27 @@ def test_scores_are_compared_for_each_gamma() -> None:
 def test_losses_agree_within_five_percent() -> None:
     assert reproduce("dubois2019", losses_table(1.04)).table()["verdict"].eq("agree").all()
     assert reproduce("dubois2019", losses_table(1.06)).table()["verdict"].eq("differ").all()
+
+
+def test_only_runs_with_the_published_hyperparameters_are_compared() -> None:
+    table = losses_table()
+    other = table[table["method"] == "beta_vae"].assign(**{"setting.beta": 16.0, "train.rec": 90.0})
+    found = reproduce("dubois2019", pd.concat([table, other])).table().set_index(["row", "column"])
+    assert found.loc[("beta_vae, dsprites", "reconstruction"), "ours"] == LOSSES["beta_vae"][0]
+    changed = pd.concat([table[table["method"] != "beta_vae"], other])
+    found = reproduce("dubois2019", changed).table().set_index(["row", "column"])
+    assert found.loc[("beta_vae, dsprites", "reconstruction"), "note"] == "no such runs"
+    gamma = scores_table().replace({"setting.gamma": {1.0: 30.0}})
+    assert reproduce("lin2020", gamma).deviations[0] == "only 2 of 40 runs"
+
+
+def test_settings_are_compared_with_those_that_the_study_has_for_the_same_method() -> None:
+    table = losses_table().assign(steps=345_600, learning_rate=1e-3, **{"setting.warmup": math.nan})
+    deviations = reproduce("dubois2019", table).deviations
+    assert "learning rate 0.001 instead of 0.0005 for vae, beta_vae, beta_tcvae" in deviations
+    assert "learning rate 0.001 instead of 0.0001 for factor_vae" in deviations
+    assert "warmup 0 instead of 0.0289352 for vae, beta_vae, beta_tcvae" in deviations
+    assert not any("annealed_vae" in phrase for phrase in deviations)
 
 
 @pytest.mark.parametrize(("name", "runs", "methods"), [("lin2020", 40, 1), ("dubois2019", 15, 5)])

@@ -123,6 +123,22 @@ def test_shares_need_every_setting_and_two_seeds() -> None:
         compare("locatello2019", table[table["seed"] == 0])
 
 
+def test_runs_of_other_methods_are_left_out() -> None:
+    table = runs_with_published_shares("dsprites", 3)
+    other = table[table["level"] == 0].assign(method="info_vae")
+    other[[name for name in table if "." in name]] += 10.0
+    cells = compare("locatello2019", DataFrame([*table.to_dict("records"), *other.to_dict("records")])).cells
+    assert [cell.ours for cell in cells] == [cell.ours for cell in compare("locatello2019", table).cells]
+
+
+def test_win_rates_of_one_metric_are_compared_where_possible() -> None:
+    table = analysis.example_results(seeds=2, data=["dsprites", "cars3d"])
+    keep = [name for name in table if "." not in name] + ["mig.discrete_mig"]
+    found = {cell.published.row: cell for cell in compare("locatello2019", table[keep]).cells}
+    assert found["same metric, other data"].ours is not None
+    assert found["other metric, other data"].why == "needs at least 2 metrics"
+
+
 def test_shares_of_few_seeds_are_corrected() -> None:
     """Without correction, shares of five seeds are several percentage points too high."""
     table = analysis.example_results(seeds=50, data=["dsprites"])

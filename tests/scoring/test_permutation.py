@@ -51,6 +51,18 @@ def test_groups_that_do_not_overlap_have_the_smallest_p_value() -> None:
     assert compare_many_scores(constant, constant)[1][0] == 1
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1e6, 0.0), (1.0, 1e5), (1e-6, 1.0)])
+def test_p_values_do_not_depend_on_the_unit_of_scores(scale: float, offset: float) -> None:
+    first, second = np.array([4.1, 5.3, 6.7]), np.array([1.2, 2.9, 3.3])
+    scaled = first * scale + offset, second * scale + offset
+    assert p_value(*scaled) == 2 / 20
+    assert stratified_p_value([scaled]) == stratified_p_value([(first, second)])
+    constant = np.full((3, 1), 123456.7)
+    groups = [np.hstack([constant, part[:, None]]) for part in scaled]
+    _, alone, among = compare_many_scores(*groups)
+    assert alone.tolist() == among.tolist() == [1, 2 / 20]
+
+
 def test_rate_of_false_positives() -> None:
     """For one score, and for any of six dependent scores, over 300 comparisons without a difference."""
     rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ import unbraid as ub
 from support.meshes import write_faust
 from support.studies import assert_same_weights, small_settings, small_study, sorted_results
 from unbraid.errors import UserError
-from unbraid.methods import PMP, AdaGVAE, AnnealedVAE, BetaVAE
+from unbraid.methods import METHODS, PMP, AdaGVAE, AnnealedVAE, BetaVAE, Method, SemiVAE
 from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
 from unbraid.runs.only import text_as_typed
@@ -30,7 +30,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
 from unbraid.studies.estimate import estimate_study, estimated_tasks
 from unbraid.studies.local import run_study
-from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
+from unbraid.studies.planned import PlannedRun, grid, replace_spec, scale_schedules, sweep
 from unbraid.studies.pmp import EXAMPLES, TERMS, steps_of_epochs
 from unbraid.studies.published import SEVEN_DATASETS, STUDIES
 from unbraid.studies.reduction import Reduction, select_shard
@@ -183,6 +183,15 @@ def test_schedules_are_rescaled_with_the_steps() -> None:
     assert replace_spec(run, steps=1000).spec == run.spec
     assert replace_spec(replace_spec(run, steps=0), steps=5).spec.steps == 5
     assert replace_spec(run, precision="bf16").spec.method == run.spec.method
+
+
+@pytest.mark.parametrize("method", [*(make() for make in METHODS.values()), SemiVAE(family="annealed_vae")])
+def test_all_schedules_that_are_measured_in_steps_are_rescaled(method: Method) -> None:
+    assert scale_schedules(method, 0.01).schedule_end(0) == pytest.approx(method.schedule_end(0) / 100)
+    assert method.schedule_end(0) or scale_schedules(method, 0.01) == method
+
+
+def test_numbers_are_written_as_typed() -> None:
     assert text_as_typed(1e-4) == "0.0001"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from unbraid.analysis import plots
 from unbraid.analysis.results_table import (
@@ -61,7 +61,7 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics, minimum=2)
     summary = correlations(check_table(table, columns.values()), columns, columns)
     others = summary[summary["first"] != summary["second"]]
-    text = f"The median rank correlation between two metrics is {others['correlation'].median():.2f}. "
+    text = median_text("rank correlation between two metrics", others["correlation"])
     figure = draw_heat_maps(
         summary, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns}
     )
@@ -95,8 +95,8 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         UserError: If the table has no unsupervised scores, no metrics or too few runs.
     """
     summary, figure = correlate_with_metrics(table, UNSUPERVISED, metrics, "Score the runs with udr.")
-    typical = summary["correlation"].abs().median()
-    text = f"The median absolute rank correlation between unsupervised scores and metrics is {typical:.2f}. "
+    what = "absolute rank correlation between unsupervised scores and metrics"
+    text = median_text(what, summary["correlation"].abs())
     return Result(summary, figure, text + strongest_pair(summary))
 
 
@@ -127,8 +127,9 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
     summary, figure = correlate_with_metrics(table, TASKS, metrics, "Score the runs with downstream_lr.")
     efficient = summary["first"].str.endswith("efficiency")
     parts = ((summary[~efficient], "accuracy"), (summary[efficient], "statistical efficiency"))
-    phrases = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
-    text = f"The median rank correlation of metrics is {' and '.join(phrases)}. "
+    known = [(part["correlation"].median(), what) for part, what in parts if part["correlation"].notna().any()]
+    phrases = [f"{plots.format_decimal(rho)} with {what}" for rho, what in known]
+    text = f"The median rank correlation of metrics is {' and '.join(phrases)}. " if known else ""
     return Result(summary, figure, text + strongest_pair(summary))
 
 
@@ -180,6 +181,12 @@ def draw_heat_maps(
         plots.set_labels(axes, data)
     figure.suptitle(title, size=plots.TITLE, weight="bold")
     return figure
+
+
+def median_text(what: str, values: Series) -> str:
+    """Return a sentence with the median of some correlations and a space, or no text if all of them are NaN."""
+    known = values.dropna()
+    return f"The median {what} is {plots.format_decimal(known.median())}. " if len(known) else ""
 
 
 def strongest_pair(summary: DataFrame) -> str:

@@ -24,6 +24,7 @@ from unbraid.analysis.results_table import (
     name_variants,
     reject,
     score_name,
+    sign,
 )
 from unbraid.metrics import headline
 from unbraid.scoring.permutation import p_value
@@ -142,7 +143,8 @@ def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Resul
         ``<variant>_p``.
 
     Raises:
-        UserError: If there are no scores, or if no dataset has runs on both its original and another variant.
+        UserError: If there are no scores, if no dataset has runs on both its original and another variant, or if low
+            scores of a metric are good.
     """
     columns = available_scores(table, metrics)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
@@ -154,8 +156,12 @@ def available_scores(table: DataFrame, metrics: Sequence[str] | None = None) -> 
     """Return the columns of `SCORES` that have values in the table, by display name.
 
     If metrics are given, return the columns of these metrics instead. Raise a UserError if no column of `SCORES` has
-    values, or if a given metric has no column with values.
+    values, if a given metric has no column with values, or if low scores of a given metric are good.
     """
+    low = [metric for metric in metrics or () if sign(metric) < 0]
+    if low:
+        remedy = "Choose other metrics, such as mig, dci, factor_vae and sap."
+        reject("A loss needs a metric whose high scores are good.", low[0], remedy)
     chosen = [SCORES] if metrics is None else [metric_columns(metric) for metric in metrics]
     found = [columns_with_values(table, columns) for columns in chosen]
     for columns, available in zip(chosen, found, strict=True):

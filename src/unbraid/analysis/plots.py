@@ -59,6 +59,9 @@ DISPLAY_NAMES = {
     "ada_tvae": "Ada-TVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
+    "dfc_vae": "DFC-VAE",
+    "poincare_vae": "Poincaré VAE",
+    "lsbd_vae": "LSBD-VAE",
 }
 STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # the methods of Locatello et al. (2019), in the order of the paper
 
@@ -76,7 +79,7 @@ def display_name(method: str) -> str:
 
 
 def line_styles(names: Iterable[str]) -> dict[str, Style]:
-    """Return a colour and a marker for each name.
+    """Return a colour and a marker for each name. Up to 64 names have different styles.
 
     The methods of Locatello et al. (2019) come first, in the order of the paper. They have the same style in every
     figure.
@@ -86,7 +89,7 @@ def line_styles(names: Iterable[str]) -> dict[str, Style]:
     if not set(wanted) & set(STUDY_METHODS):
         order = wanted
     n, m = len(PALETTE), len(MARKERS)
-    styles = {name: {"color": PALETTE[i % n], "marker": MARKERS[i % m]} for i, name in enumerate(order)}
+    styles = {name: {"color": PALETTE[i % n], "marker": MARKERS[(i + i // n) % m]} for i, name in enumerate(order)}
     return {name: style for name, style in styles.items() if name in wanted}
 
 
@@ -192,11 +195,11 @@ def text_color(colours: Any, position: float) -> str:
 def format_score(value: float) -> str:
     """Return a number with two decimals and without a leading zero, for heat maps and bars.
 
-    >>> format_score(0.5), format_score(-0.126), format_score(1.0), format_score(-0.001)
-    ('.50', '-.13', '1.00', '.00')
+    >>> format_score(0.5), format_score(-0.126), format_score(10.05), format_score(-0.001)
+    ('.50', '-.13', '10.05', '.00')
     """
-    text = f"{value:.2f}".replace("0.", ".", 1)
-    return ".00" if text == "-.00" else text
+    text = format_decimal(value)
+    return text.replace("0.", ".", 1) if abs(float(text)) < 1 else text
 
 
 def format_decimal(value: float) -> str:

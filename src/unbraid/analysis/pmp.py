@@ -15,7 +15,7 @@ WITHOUT = f"{PMP} (without "
 
 
 def pmp_comparison(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """Compare PMP with Ada-GVAE, by the median scores over seeds on each dataset.
+    """Compare PMP with Ada-GVAE, by the median scores over all runs on each dataset.
 
     Reference: Fumero et al. (2021), arXiv:2103.01638, tables 1 to 4. The paper trains 5 seeds.
 
@@ -41,13 +41,13 @@ def pmp_comparison(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
     gains = DataFrame(better).stack().dropna()
     text = (
         f"The median score of PMP is better than that of Ada-GVAE in {int((gains > 0).sum())} of {len(gains)} "
-        f"combinations of a dataset and a metric. {seeds_text(summary)}"
+        f"combinations of a dataset and a metric. {runs_text(summary)}"
     )
     return Result(summary, draw_medians(summary, list(columns)), text)
 
 
 def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """Show which terms PMP needs. Variants that lack one term are compared by their median scores over seeds.
+    """Show which terms PMP needs. Variants that lack one term are compared by their median scores over runs.
 
     The names of the variants are those of the study `pmp2021`, such as "without sparsity".
 
@@ -76,7 +76,7 @@ def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Resu
     removed = summary["method"].map(lambda name: name.removeprefix(WITHOUT).removesuffix(")") if name != PMP else "")
     summary.insert(2, "removed", removed)
     return Result(
-        summary, draw_medians(summary, list(columns)), f"{losses_text(summary, columns)} {seeds_text(summary)}"
+        summary, draw_medians(summary, list(columns)), f"{losses_text(summary, columns)} {runs_text(summary)}"
     )
 
 
@@ -100,8 +100,11 @@ def full_method_first(rows: DataFrame) -> DataFrame:
 
 
 def median_scores(rows: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """Return one row per dataset and method, in the order of the table, with the median of each metric."""
-    groups = rows.groupby(["data", "method"], sort=False)
+    """Return one row per dataset and method, in the order of the table, with the median of each metric.
+
+    Runs without any score are left out.
+    """
+    groups = rows.dropna(subset=list(columns.values()), how="all").groupby(["data", "method"], sort=False)
     summary = groups[list(columns.values())].median().set_axis(list(columns), axis=1)
     summary.insert(0, "runs", groups.size())
     return summary.reset_index()
@@ -122,11 +125,11 @@ def losses_text(summary: DataFrame, columns: dict[str, str]) -> str:
     )
 
 
-def seeds_text(summary: DataFrame) -> str:
-    """Say from how many seeds the medians are computed."""
+def runs_text(summary: DataFrame) -> str:
+    """Say from how many runs the medians are computed."""
     low, high = int(summary["runs"].min()), int(summary["runs"].max())
-    seeds = str(low) if low == high else f"{low} to {high}"
-    return f"Medians are over {seeds} seeds."
+    runs = str(low) if low == high else f"{low} to {high}"
+    return f"Medians are over {runs} runs."
 
 
 def draw_medians(summary: DataFrame, metrics: list[str]) -> Figure:
@@ -138,5 +141,5 @@ def draw_medians(summary: DataFrame, metrics: list[str]) -> Figure:
         part = summary[summary["data"] == data].set_index("method")[metrics]
         plots.draw_heat_map(axes, part.rename(index=plots.display_name, columns=score_name), low=0, cmap="Blues")
         plots.set_labels(axes, data)
-    figure.suptitle("Median score over seeds", size=plots.TITLE, weight="bold")
+    figure.suptitle("Median score over runs", size=plots.TITLE, weight="bold")
     return figure

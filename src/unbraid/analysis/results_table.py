@@ -114,11 +114,16 @@ def scored_rows(
 def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
     """Check a table and return the columns of `KEYS` and the given columns, with NaN in place of infinite values.
 
-    Variants become methods of their own (see `name_variants`). Raise a UserError if columns are missing, a run occurs
-    twice, or there are fewer seeds than `seeds` or fewer datasets than `datasets`.
+    The given columns are also NaN for runs that diverged or are not finished, which may have logged terms of training.
+    Variants become methods of their own (see `name_variants`). Raise a UserError if columns are missing, a key has
+    missing values, a run occurs twice, or there are fewer seeds than `seeds` or fewer datasets than `datasets`.
     """
     wanted = check_columns(table, columns)
     table = name_variants(table)
+    for name in KEYS:
+        if table[name].isna().any():
+            remedy = "Fill in the missing values, or create the table with: unbraid index FOLDER"
+            reject(f"Every run must have a value of '{name}'.", f"{int(table[name].isna().sum())} without one", remedy)
     _check_unique(table)
     for name, minimum in (("seed", seeds), ("data", datasets)):
         values = table[name].unique().tolist()
@@ -128,6 +133,8 @@ def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1
     rows = table[wanted].reset_index(drop=True)
     scores = wanted[len(KEYS) :]
     rows[scores] = rows[scores].astype(float).replace([np.inf, -np.inf], np.nan)
+    if "status" in table:
+        rows.loc[(table["status"] != "done").to_numpy(), scores] = np.nan
     return rows
 
 
@@ -213,9 +220,12 @@ def spearman(first: Any, second: Any, minimum: int = MIN_RUNS) -> float:
 
 
 def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
-    """Return one row per group: the number of `runs`, and the `low` quartile, `median` and `high` quartile."""
+    """Return one row per group: the number of `runs`, and the `low` quartile, `median` and `high` quartile.
+
+    Groups without values are left out.
+    """
     groups = table.dropna(subset=[column]).groupby(list(by), sort=False)[column]
-    summary = groups.quantile([0.25, 0.5, 0.75]).unstack()
+    summary = groups.quantile([0.25, 0.5, 0.75]).unstack().reindex(columns=[0.25, 0.5, 0.75])
     summary.columns = pd.Index(["low", "median", "high"])
     summary.insert(0, "runs", groups.size())
     return summary.reset_index()

@@ -11,7 +11,6 @@ from pandas import DataFrame
 
 from unbraid.analysis import plots
 from unbraid.analysis.results_table import (
-    Array,
     Result,
     quartiles,
     score_name,
@@ -54,11 +53,11 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Show how scores depend on the regularisation strength, as median and quartiles over seeds for each method.
 
-    The text says how often a good seed compensates for a bad strength. Let s be the score of a run at the strength with
-    the worst median, and s' that of a run at the strength with the best median. The text gives the probability
-    :math:`P(s > s') + P(s = s') / 2` that s is better, averaged over datasets, metrics and methods. It is 0
-    if only the strength matters, and close to 50 % if only the seed matters. The worst and the best strength are
-    determined from the same runs, so the probability is underestimated if there are few seeds.
+    The text says how often a good seed compensates for a bad strength. For each seed, the strengths with the worst and
+    the best median over all other seeds are chosen. Let s and s' be the scores of the runs with this seed at the worst
+    and at the best strength. The text gives the probability :math:`P(s > s') + P(s = s') / 2` that s is better, over
+    all seeds, averaged over datasets, metrics and methods. It is 0 if only the strength matters. It is 50 % on average
+    if only the seed matters, because the compared runs are not used for the choice.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
 
@@ -78,12 +77,13 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     groups = [part for _, part in rows.groupby(["data", "method"])]
     chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
     finite = np.array([chance for chance in chances if np.isfinite(chance)])
-    if not len(finite):
-        return Result(summary, draw_strengths(summary, columns), "Every method has only one strength.")
-    text = (
-        "A run at the worst strength of a method scores better than a run at its best strength in "
-        f"{plots.format_percent(finite.mean())} of pairs, on average over datasets, metrics and methods."
-    )
+    text = "No method has at least two strengths with at least two seeds."
+    if len(finite):
+        text = (
+            "A run at the worst strength of a method scores better than a run with the same seed at its best strength "
+            f"in {plots.format_percent(finite.mean())} of pairs, on average over datasets, metrics and methods. The "
+            "worst and the best strength are chosen by the scores of the other seeds."
+        )
     return Result(summary, draw_strengths(summary, columns), text)
 
 
@@ -106,17 +106,25 @@ def distributions(table: DataFrame, metrics: Sequence[str] | None = None) -> Res
     """
     rows, columns = scored_rows(table, metrics)
     summary = add_extremes(quartiles_by_metric(rows, columns, BY_STRENGTH), rows, columns, BY_STRENGTH)
-    within = (
-        (summary["high"] - summary["low"]).groupby([summary["data"], summary["metric"], summary["method"]]).median()
-    )
-    by_method = summary.groupby(["data", "metric", "method"])["median"]
-    between = by_method.max() - by_method.min()
-    text = (
+    return Result(summary, draw_distributions(rows, columns), describe_distributions(summary))
+
+
+def describe_distributions(summary: DataFrame) -> str:
+    """Compare the range of the medians over strengths with the interquartile range over seeds at one strength.
+
+    Strengths with a single run have no interquartile range. Methods with fewer than two other strengths are left out.
+    """
+    several = summary[summary["runs"] > 1].assign(spread=lambda lines: lines["high"] - lines["low"])
+    groups = several.groupby(["data", "metric", "method"]).filter(lambda lines: len(lines) > 1)
+    by_method = groups.groupby(["data", "metric", "method"])
+    within, between = by_method["spread"].median(), by_method["median"].max() - by_method["median"].min()
+    if not len(within):
+        return "No method has at least two strengths with at least two seeds."
+    return (
         f"In {int((between < within).sum())} of {len(within)} combinations of a dataset, a metric and a method, the "
         "difference between the highest and the lowest median of the strengths is smaller than the typical "
         "interquartile range over seeds at one strength."
     )
-    return Result(summary, draw_distributions(rows, columns), text)
 
 
 def add_extremes(summary: DataFrame, rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
@@ -137,24 +145,18 @@ def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str])
 def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
     """Return the probability that a run at the worst level has a better score than a run at the best level.
 
-    The worst and the best level are those with the worst and the best median. A tie contributes 1/2.
+    For each seed, the worst and the best level are those with the worst and the best median over the other seeds, and
+    their runs with this seed are compared. A tie contributes 1/2. The probability is NaN if no seed can be compared.
     """
     scored = part.dropna(subset=[column])
-    groups = (sign * scored[column]).groupby(scored["level"])
-    medians = groups.median()
-    if len(medians) < 2:
-        return float("nan")
-    return probability_above(*(groups.get_group(level).to_numpy() for level in (medians.idxmin(), medians.idxmax())))
-
-
-def probability_above(first: Array, second: Array) -> float:
-    """Return P(first > second) + P(first = second) / 2, if one value is drawn at random from each sample.
-
-    >>> probability_above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
-    0.625
-    """
-    gap = first[:, None] - second[None, :]
-    return float((gap > 0).mean() + (gap == 0).mean() / 2)
+    wide = (sign * scored[column]).groupby([scored["level"], scored["seed"]]).mean().unstack()
+    wins = []
+    for seed in wide:
+        medians = wide.drop(columns=seed).median(axis=1)[wide[seed].notna()].dropna()
+        if len(medians) > 1:
+            gap = wide.loc[medians.idxmin(), seed] - wide.loc[medians.idxmax(), seed]
+            wins.append((np.sign(gap) + 1) / 2)
+    return float(np.mean(wins)) if wins else float("nan")
 
 
 def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import pandas as pd
@@ -53,18 +54,23 @@ def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_va
 def summary_text(summary: DataFrame) -> str:
     """Say how often the total correlation falls from the weakest to the strongest regularisation.
 
-    Also give the median total correlation of sampled and of mean codes.
+    Methods with one strength are left out. Also give the median total correlation of sampled and of mean codes.
     """
     ordered = summary.sort_values("level")
-    ends = ordered.groupby(["codes", "data", "method"])["median"].agg(["first", "last"])
+    several = ordered.groupby(["codes", "data", "method"]).filter(lambda lines: len(lines) > 1)
+    ends = several.groupby(["codes", "data", "method"])["median"].agg(["first", "last"])
     counts = {kind: (int((e["last"] < e["first"]).sum()), len(e)) for kind, e in ends.groupby(level="codes")}
     low, high = (summary[summary["codes"] == kind]["median"].median() for kind in CODES)
     parts = [f"for {kind} codes in {counts[kind][0]} of {counts[kind][1]}" for kind in CODES if kind in counts]
-    return (
+    change = (
         f"From the weakest to the strongest regularisation, the total correlation falls {' and '.join(parts)} "
-        f"combinations of a method and a dataset. Its median is {low:.2g} nats for sampled codes and {high:.2g} nats "
-        "for mean codes."
+        "combinations of a method and a dataset."
     )
+    if not parts:
+        change = "Every method has only one strength."
+    medians = {"sampled codes": low, "mean codes": high}
+    known = [f"{value:.2g} nats for {codes}" for codes, value in medians.items() if not math.isnan(value)]
+    return f"{change} The median total correlation is {' and '.join(known)}."
 
 
 def draw_total_correlation(summary: DataFrame) -> Figure:

@@ -150,19 +150,33 @@ def win_fractions(values: Array) -> Array:
 def transfer_pairs(cube: ScoreCube) -> DataFrame:
     """Compute the win rates and rank correlations of each ordered pair of combinations (metric, dataset)."""
     combinations = [(metric, data) for metric in cube.metrics for data in cube.data]
-    flat = cube.values.reshape(len(combinations), *cube.values.shape[2:])
-    means, won = finite_mean(flat, -1), win_fractions(flat)
-    is_finite = np.isfinite(won).reshape(len(combinations), -1).astype(float)
-    fractions = np.nan_to_num(won).reshape(len(combinations), -1)
     summary = DataFrame([(*a, *b) for a in combinations for b in combinations])
     summary.columns = pd.Index(["from_metric", "from_data", "to_metric", "to_data"])
     summary["case"] = [_case_of_pair(row) for row in summary.itertuples(index=False)]
     for by in CHOICES:
-        weights = choice_weights(flat, by).reshape(len(combinations), -1)
-        top, bottom = weights @ fractions.T, weights @ is_finite.T
-        summary[by] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0).ravel()
+        summary[by] = pair_win_rates(cube.values, by).ravel()
+    means = finite_mean(cube.values, -1).reshape(len(combinations), -1)
     summary["correlation"] = [spearman(a, b, minimum=3) for a in means for b in means]
     return summary
+
+
+def pair_win_rates(values: Array, by: str) -> Array:
+    """Return the win rates of all pairs of combinations (metric, dataset), (metrics, datasets, metrics, datasets).
+
+    A setting is chosen by the first combination of a pair and compared on the second. Only settings with scores on both
+    datasets are used. `values` are those of `ScoreCube`, and `by` is "by_mean" or "by_seed" (see `transfer`).
+    """
+    metrics, datasets = values.shape[:2]
+    has_scores = np.asarray(np.isfinite(values).any(axis=(0, 3)))
+    rates = np.full((metrics, datasets, metrics, datasets), np.nan)
+    for a, b in np.ndindex(datasets, datasets):
+        shared = has_scores[a] & has_scores[b]
+        if shared.any():
+            weights, won = choice_weights(values[:, a, shared], by), win_fractions(values[:, b, shared])
+            weights, won = weights.reshape(metrics, -1), won.reshape(metrics, -1)
+            top, bottom = weights @ np.nan_to_num(won).T, weights @ np.isfinite(won).astype(float).T
+            rates[:, a, :, b] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
+    return rates
 
 
 def _case_of_pair(row: tuple[str, str, str, str]) -> str:

@@ -29,18 +29,21 @@ def stability(table: DataFrame, folder: str | Path | None = None) -> Result:
     Returns:
         A result whose table has one row per dataset, parametrisation and learning rate: the number of `runs`, how many
         of them `diverged`, and the quartiles and the median of the final ELBO in nats per example. Diverged runs are
-        left out of the quartiles and the median. The upper row of the figure shows the final ELBO. Points are missing
-        where all runs diverged. The lower row shows the ELBO at each step, at the lowest learning rate.
+        left out of the quartiles and the median, and runs that are not finished are left out altogether. The upper row
+        of the figure shows the final ELBO. Points are missing where all runs diverged. The lower row shows the ELBO at
+        each step, at the lowest learning rate.
 
     Raises:
-        UserError: If there are no runs of C-VITAE with several learning rates.
+        UserError: If there are no finished runs of C-VITAE with several learning rates.
     """
     check_columns(table, ["learning_rate", "status", ELBO, TRANSFORM])
-    runs = table[table["method"] == METHOD]
+    runs = table[(table["method"] == METHOD) & table["status"].isin(["done", "diverged"])]
     if runs["learning_rate"].nunique() < 2:
         got = f"{runs['learning_rate'].nunique()} learning rates"
         reject(
-            f"There must be runs of {METHOD} with several learning rates.", got, "Run: unbraid study vitae_stability"
+            f"There must be finished runs of {METHOD} with several learning rates.",
+            got,
+            "Run: unbraid study vitae_stability",
         )
     runs = runs.assign(parametrisation=parametrisations(runs))
     summary = summarise(runs)

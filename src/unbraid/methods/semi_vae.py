@@ -125,10 +125,21 @@ class SemiVAE(Method):
     order: Literal["kept", "permuted"] = setting(
         "kept", "order of the values of each factor: kept, or permuted at random", optional=True
     )
+    iteration_threshold: Hyper = setting(
+        100_000.0,
+        "family annealed_vae: number of training steps until the capacity reaches its maximum; should not exceed the "
+        "steps of the run",
+        low=1,
+        swept=False,
+        optional=True,
+    )
 
     def base(self) -> Method:
         """Return the unsupervised method."""
-        return FAMILIES[self.family](self.regularisation)
+        method = FAMILIES[self.family](self.regularisation)
+        if isinstance(method, AnnealedVAE):
+            return replace(method, iteration_threshold=self.iteration_threshold)
+        return method
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if not data.sizes:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from unbraid.reproduction.agreement import Target
 from unbraid.reproduction.rows import PUBLISHED_DATA
 
-SETTINGS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
+if TYPE_CHECKING:
+    from unbraid.runs.spec import RunSpec
+
+IDENTITY = ("method", "data", "seed", "precision")  # fields of specs that are not compared with the study
+SETTING = "setting."  # prefix of the columns with the fields of a method
 REGENERATED = {
     "dsprites": "dsprites is regenerated and is not the published file",
     "color_dsprites": "color_dsprites is created from regenerated sprites",
@@ -37,15 +42,22 @@ def list_deviations(name: str, target: Target, table: DataFrame, folder: Path | 
 
 
 def planned_runs(name: str, target: Target) -> DataFrame:
-    """Return the runs of the study that the comparison needs, one row per run, with their seed, data and settings."""
+    """Return the runs of the study that the comparison needs, one row per run, with the columns of a results table."""
     from unbraid.studies import STUDIES
     from unbraid.studies.reduction import Reduction
 
     study_runs = STUDIES[name]()
-    specs = [run.spec for run in (Reduction(target.only).apply(study_runs) if target.only else study_runs)]
-    plan = DataFrame([{"data": s.data, "seed": s.seed, **{key: getattr(s, key) for key in SETTINGS}} for s in specs])
+    planned = Reduction(target.only).apply(study_runs) if target.only else study_runs
+    plan = DataFrame([spec_columns(run.spec) for run in planned])
     published = {data: target.published_data(data) for data in plan["data"].unique()}
     return plan.assign(**{PUBLISHED_DATA: plan["data"].map(published)}).dropna(subset=[PUBLISHED_DATA])
+
+
+def spec_columns(spec: RunSpec) -> dict[str, Any]:
+    """Return all fields of a spec and of its method, under the names of their columns in a results table."""
+    values = spec.to_dict(complete=True)
+    settings = values.pop("method")
+    return {"method": settings.pop("name"), **values, **{SETTING + key: value for key, value in settings.items()}}
 
 
 def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
@@ -64,27 +76,58 @@ def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
 
 
 def differing_settings(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
-    """Yield phrases about settings with values that the study does not use on the same data."""
-    for key in SETTINGS:
-        if key not in runs:
-            continue
-        for (got, planned), names in unplanned_values(plan, runs, key).items():
-            where = "" if len(names) == runs[PUBLISHED_DATA].nunique() else f" on {', '.join(names)}"
-            yield f"{key.replace('_', ' ')} {got} instead of {planned}{where}"
+    """Yield phrases about settings with values that the study does not use for the same method on the same data.
 
-
-def unplanned_values(plan: DataFrame, runs: DataFrame, key: str) -> dict[tuple[str, str], list[str]]:
-    """Return the datasets on which a setting has values that the study does not use.
-
-    Each key of the result is a pair of texts: our values of the setting, and the planned values.
+    Methods that the study does not train on these data are not compared.
     """
-    datasets: dict[tuple[str, str], list[str]] = {}
-    for name, part in runs.groupby(PUBLISHED_DATA, sort=False):
-        planned = set(plan[plan[PUBLISHED_DATA] == name][key])
-        unplanned = set(part[key].dropna()) - planned
-        if unplanned:
-            datasets.setdefault((format_values(unplanned), format_values(planned)), []).append(str(name))
-    return datasets
+    places: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    parts = dict(list(plan.groupby([PUBLISHED_DATA, "method"])))
+    for (data, method), part in runs.groupby([PUBLISHED_DATA, "method"], sort=False):
+        for key, got, planned in unplanned_values(parts[data, method], part) if (data, method) in parts else ():
+            places.setdefault((key, got, planned), []).append((str(data), str(method)))
+    for (key, got, planned), pairs in places.items():
+        named = key.removeprefix(SETTING).replace("_", " ")
+        yield f"{named} {got} instead of {planned}{where_text(runs, pairs)}"
+
+
+def unplanned_values(plan: DataFrame, runs: DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings with values that the study does not use, given runs of one method on one dataset.
+
+    Each item has the name of a setting and two texts: our values, and the planned values.
+    """
+    from unbraid.methods import METHODS
+    from unbraid.runs.spec import RunSpec
+
+    for key in plan.columns.difference([*IDENTITY, PUBLISHED_DATA], sort=False):
+        planned = comparable_values(plan[key].dropna())
+        owner = METHODS[plan["method"].iloc[0]] if key.startswith(SETTING) else RunSpec
+        ours = runs[key] if key in runs else Series(None, runs.index, dtype=object)
+        ours = ours.where(ours.notna(), default_if_optional(owner, key.removeprefix(SETTING)))
+        unplanned = comparable_values(ours.dropna()) - planned
+        if planned and unplanned:
+            yield key, format_values(unplanned), format_values(planned)
+
+
+def default_if_optional(owner: type[Any], name: str) -> Any:
+    """Return the default of a field that specs leave out when it has its default, and None for other fields."""
+    found = {field.name: field.default for field in fields(owner) if field.metadata.get("optional")}
+    return found.get(name)
+
+
+def comparable_values(values: Iterable[Any]) -> set[Any]:
+    """Return the different numbers and texts among some values. Numbers that differ only in rounding are equal."""
+    numbers = (float(f"{value:g}") if isinstance(value, int | float) else value for value in values)
+    return {value for value in numbers if isinstance(value, float | str)}
+
+
+def where_text(runs: DataFrame, pairs: list[tuple[str, str]]) -> str:
+    """Return the datasets and methods to which a deviation applies as text. It is empty if it applies to all runs."""
+    if len(pairs) == len(runs[[PUBLISHED_DATA, "method"]].drop_duplicates()):
+        return ""
+    datasets, methods = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
+    on = "" if len(datasets) == runs[PUBLISHED_DATA].nunique() else f" on {', '.join(datasets)}"
+    of = "" if len(methods) == runs["method"].nunique() else f" for {', '.join(methods)}"
+    return on + of
 
 
 def format_values(values: Iterable[Any]) -> str:

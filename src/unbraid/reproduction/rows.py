@@ -43,10 +43,14 @@ def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     """Return the longest run for each combination of dataset, method, setting and seed.
 
-    Raise a UserError if a combination has two longest runs with the same number of steps.
+    A run that is still in training is used only if there is no finished or diverged run of the same combination. Raise
+    a UserError if a combination has two longest runs with the same number of steps.
     """
     key = [PUBLISHED_DATA, "method", *setting, "seed"]
     check_columns(table, key)
+    if "status" in table and len(table):
+        ended = table["status"].isin(["done", "diverged"])
+        table = table[ended | ~ended.groupby([table[name] for name in key], dropna=False).transform("any")]
     if "steps" in table and len(table):
         table = table[table["steps"] == table.groupby(key, dropna=False)["steps"].transform("max")]
     twice = table[table.duplicated(key)]
@@ -54,7 +58,8 @@ def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
         row = twice.iloc[0]
         raise UserError(
             f"There must be one run per dataset, setting and seed. Got two of {row['method']}, seed {row['seed']} on "
-            f"{row['data']}, which differ in precision, network or latents. Keep only one of them in the folder."
+            f"{row['data']}, which differ in another setting, such as a hyperparameter, the network or the precision. "
+            "Keep only one of them in the folder."
         )
     return table
 

@@ -13,6 +13,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 MAX_ASSIGNMENTS = 20_000  # maximum number of assignments of runs to two groups in `compare_many_scores`
 BLOCK = 500  # assignments that are in memory at the same time
+ROUNDING = 1e-9  # differences of means that are equal up to this fraction of the largest value count as equal
 RANDOM_SPLITS = 9_999  # number of random splits in `stratified_p_value`, and in `p_value` if more are possible
 
 
@@ -74,6 +75,7 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
         and the p-value of each score corrected for all m scores.
     """
     values = np.concatenate([first, second])
+    values = values - values.mean(0)  # so that rounding errors are small compared with the differences
     blocks = assignment_weights(len(first), len(second), np.random.default_rng(seed))
     gaps = np.abs(np.concatenate([weights @ values for weights in blocks]))
     return second.mean(0) - first.mean(0), *_p_values(gaps)
@@ -153,9 +155,10 @@ def p_value(first: Array, second: Array, seed: int = 0) -> float:
     n, values = len(first), np.concatenate([np.sort(first), np.sort(second)])
     if not 0 < n < len(values):
         return math.nan
+    values = values - values.mean()
     sums = values[_first_groups(len(values), n, seed)].sum(1)
     gaps = np.abs(sums / n - (values.sum() - sums) / len(second))
-    extreme = gaps >= abs(first.mean() - second.mean()) - 1e-12
+    extreme = gaps >= abs(values[:n].mean() - values[n:].mean()) - ROUNDING * np.abs(values).max()
     exhaustive = math.comb(len(values), n) == len(gaps)
     return float(extreme.mean() if exhaustive else (1 + extreme.sum()) / (1 + len(extreme)))
 
@@ -187,10 +190,12 @@ def stratified_p_value(pairs: Sequence[tuple[Array, Array]], seed: int = 0) -> f
     """
     if not pairs or not all(len(first) and len(second) for first, second in pairs):
         return math.nan
-    rng, sums, observed = np.random.default_rng(seed), np.zeros(RANDOM_SPLITS), 0.0
+    rng, sums, observed, scale = np.random.default_rng(seed), np.zeros(RANDOM_SPLITS), 0.0, 0.0
     for first, second in pairs:
-        values = np.concatenate([np.sort(first), np.sort(second)])
+        n, values = len(first), np.concatenate([np.sort(first), np.sort(second)])
+        values = values - values.mean()
         shuffled = values[rng.random((RANDOM_SPLITS, len(values))).argsort(axis=1)]
-        sums += shuffled[:, : len(first)].mean(1) - shuffled[:, len(first) :].mean(1)
-        observed += first.mean() - second.mean()
-    return float((1 + (np.abs(sums) >= abs(observed) - 1e-12).sum()) / (1 + RANDOM_SPLITS))
+        sums += shuffled[:, :n].mean(1) - shuffled[:, n:].mean(1)
+        observed += values[:n].mean() - values[n:].mean()
+        scale = max(scale, np.abs(values).max())
+    return float((1 + (np.abs(sums) >= abs(observed) - ROUNDING * scale).sum()) / (1 + RANDOM_SPLITS))

@@ -120,11 +120,16 @@ def replace_spec(planned: PlannedRun, **spec: Any) -> PlannedRun:
     return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, method=method, **spec))
 
 
-SCHEDULES = ("iteration_threshold", "horizon")  # fields of methods that are measured in steps
+SCHEDULES = ("iteration_threshold", "horizon", "start")  # fields of methods that are measured in steps
 
 
 def scale_schedules(method: Method, ratio: float) -> Method:
-    """Return the method with the lengths of its schedules multiplied by `ratio`. Each schedule has at least 1 step."""
+    """Return the method with the lengths of its schedules multiplied by `ratio`. Each schedule has at least 1 step.
+
+    Methods without a schedule that is measured in steps are returned unchanged.
+    """
+    if not method.schedule_end(0):
+        return method
     fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method) if f.name in SCHEDULES}
     scaled = {name: type(value)(max(1, round(value * ratio))) for name, value in fields.items() if value}
     return dataclasses.replace(method, **scaled)

@@ -73,7 +73,8 @@ def pmp2021() -> Iterator[PlannedRun]:
     `locatello2019`.
 
     Deviations: the number of epochs is that of the authors' example for Cars3D. Small NORB has the instance as a
-    factor, because pairs need a full grid.
+    factor, because pairs need a full grid. A batch of Ada-GVAE has 64 images, which are 32 pairs as for PMP. The batch
+    size in the code of its authors is the number of pairs.
     Reference: Fumero et al. (2021), arXiv:2103.01638, tables 1 to 4, and tables 1 and 4 of its supplement.
     """
     yield from number_runs(run for data in EXAMPLES for run in grid([data], pmp_settings(data), 5))

@@ -68,7 +68,8 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
     the number of these factors at random. The strengths are those of the paper. The authors' code does not contain the
     other settings of the sweep, so they are those of `locatello2019`.
 
-    Deviation: small NORB has the instance as a factor, because pairs need a full grid.
+    Deviations: Small NORB has the instance as a factor, because pairs need a full grid. A batch has 64 images, which
+    are 32 pairs for the methods for pairs. The batch size of the authors' code is the number of pairs.
     Reference: Locatello et al. (2020), arXiv:2002.02886.
     """
     settings = [*sweep(BetaVAE, "beta", BETAS), *sweep(AdaGVAE, "beta", BETAS), *sweep(AdaMLVAE, "beta", BETAS)]
@@ -94,7 +95,7 @@ def diffusion2019() -> Iterator[PlannedRun]:
 
     Deviations: the encoder of the report is a multilayer perceptron of unknown size, and here it is the network of
     `locatello2019`. A step of the random walk has the scale sqrt(t / L), where t is the diffusion time, whereas the
-    report prints t.
+    report prints t. The report starts the capacity at 0 nats, which is below the minimum possible KL divergence.
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge.
     """
     settings = [*diffusion_settings(11), *diffusion_settings(21)]
