@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from unbraid.accel.capture import supports_kernels
+from unbraid.accel.devices import own_thread_count
 from unbraid.accel.launch_file import launch_provenance
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
@@ -212,6 +213,7 @@ def train(
     >>> runs[0].encode(ub.data.load("toy").images([0, 1, 2])).shape
     torch.Size([3, 10])
     """
+    own_thread_count()  # now, because the first call of PyTorch in a thread decides how many CPU threads it uses
     check_log(log, out)
     all_devices = resolve_devices(device, devices)
     methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
