@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.accel.settings import usual_new_tensors
 from unbraid.errors import UserError
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import PairBuilder, VAENet
@@ -40,7 +41,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
 
     The random generator is seeded with the seed of the spec, so equal specs have equal initial weights.
     """
-    with _building, torch.random.fork_rng(devices=[]), explained_errors(spec.net):
+    with _building, usual_new_tensors(), torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
         net = spec.method.build(NewModules(spec.net, builder), shape, spec.latents, spec.likelihood)
     in_float32 = {
