@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -55,18 +56,58 @@ def matmul_precision(precision: str) -> Iterator[None]:
     """
     allow = precision == "tf32"
     with contextlib.ExitStack() as stack:
-        try:
+        with _explained_attributes():
             before = torch.get_float32_matmul_precision()
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=allow))
-        except RuntimeError as error:
-            raise UserError(
-                "The precision of float32 products must not be set by an attribute fp32_precision of torch.backends, "
-                "because unbraid sets it for every run. Got such a setting. Remove it, and choose fp32, tf32 or bf16 "
-                "as the precision of the run."
-            ) from error
         stack.callback(torch.set_float32_matmul_precision, before)
         torch.set_float32_matmul_precision("high" if allow else "highest")
         yield
+
+
+@contextlib.contextmanager
+def _explained_attributes() -> Iterator[None]:
+    """Raise a UserError if PyTorch refuses to read a precision because an attribute `fp32_precision` is set."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise UserError(
+            "The precision of float32 products must not be set by an attribute fp32_precision of torch.backends, "
+            "because unbraid sets it for every run. Got such a setting. Remove it, and choose fp32, tf32 or bf16 "
+            "as the precision of the run."
+        ) from error
+
+
+class _FullProducts:
+    """Counts the contexts in which float32 products are computed in float32, in all threads of the process."""
+
+    lock = threading.Lock()
+    contexts = 0
+    before = "highest"
+
+
+@contextlib.contextmanager
+def full_float32_products() -> Iterator[None]:
+    """Compute float32 products in float32 inside this context.
+
+    With `torch.set_float32_matmul_precision("medium")`, some CPUs would compute them in bfloat16. This setting belongs
+    to the process, so it is changed when the first thread enters such a context, and restored when the last one leaves.
+
+    Raises:
+        UserError: If the process has set the attribute `fp32_precision` of a backend of PyTorch.
+    """
+    with _FullProducts.lock:
+        if _FullProducts.contexts == 0:
+            with _explained_attributes():
+                _FullProducts.before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision("highest")
+        _FullProducts.contexts += 1
+    try:
+        yield
+    finally:
+        with _FullProducts.lock:
+            _FullProducts.contexts -= 1
+            if _FullProducts.contexts == 0:
+                torch.set_float32_matmul_precision(_FullProducts.before)
 
 
 class Float64Operations(TorchFunctionMode):

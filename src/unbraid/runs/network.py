@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.accel.settings import usual_new_tensors
 from unbraid.errors import UserError
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.runs.spec import RunSpec
 
-_BUILDING = threading.Lock()  # because all threads of a process share PyTorch's random generator
+# Held while a network is built, because all threads of a process share PyTorch's random generator. A function that
+# builds a network may itself build another one, for example that of a stored run.
+_building = threading.RLock()
+
+
+def _forget_lock_after_fork() -> None:
+    """Replace the lock in a process that was made by `fork`, because another thread of the parent may have held it."""
+    global _building
+    _building = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock_after_fork)
 
 
 def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VAENet:
@@ -27,7 +41,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
 
     The random generator is seeded with the seed of the spec, so equal specs have equal initial weights.
     """
-    with _BUILDING, torch.random.fork_rng(devices=[]), explained_errors(spec.net):
+    with _building, usual_new_tensors(), torch.random.fork_rng(devices=[]), explained_errors(spec.net):
         torch.manual_seed(spec.seed)
         net = spec.method.build(NewModules(spec.net, builder), shape, spec.latents, spec.likelihood)
     in_float32 = {

@@ -25,7 +25,8 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup, rounding_depends_on_stack
-from unbraid.training.stack import FINISH, Stack, thread_pool
+from unbraid.training.stack import FINISH, Stack
+from unbraid.training.threads import map_in_threads
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports
@@ -141,7 +142,7 @@ def advance(stacks: list[ActiveStack], threads: int, checkpoint: bool) -> None:
     If the step of a stack fails, the step of every earlier stack is complete.
     """
     if threads > 1:
-        list(thread_pool(threads).map(Stack.advance, [active.stack for active in stacks]))
+        map_in_threads(threads, Stack.advance, [active.stack for active in stacks])
     for active in stacks:
         with active.on_stream():
             if threads == 1:

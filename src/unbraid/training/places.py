@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from unbraid.accel.devices import use_threads
 from unbraid.errors import UserError
 
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the variable that names the interface on which gloo listens
@@ -40,19 +41,16 @@ class Place:
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Connect this process with the others inside this context. The first sum makes all connections."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        if self.device != "cpu":
-            torch.cuda.set_device(self.device)
-        store = dist.FileStore(str(self.store), self.count)  # type: ignore[attr-defined]
-        with loopback_only():
-            dist.init_process_group(self.backend, store=store, rank=self.index, world_size=self.count)
-        try:
-            dist.all_reduce(torch.zeros(1, device=self.device))
-            yield
-        finally:
-            dist.destroy_process_group()
-            torch.set_num_threads(threads)
+        on_device = nullcontext() if self.device == "cpu" else torch.cuda.device(self.device)
+        with use_threads(self.threads), on_device:
+            store = dist.FileStore(str(self.store), self.count)  # type: ignore[attr-defined]
+            with loopback_only():
+                dist.init_process_group(self.backend, store=store, rank=self.index, world_size=self.count)
+            try:
+                dist.all_reduce(torch.zeros(1, device=self.device))
+                yield
+            finally:
+                dist.destroy_process_group()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -40,16 +39,11 @@ from unbraid.training.fused.streams import Product, all_postponed_products, post
 from unbraid.training.looped import Streams, needs_loop, reduce_precision, to_channels_last
 from unbraid.training.parts import BatchPart
 from unbraid.training.rows import Layout, Storage, adam_segments, buffer_places, state_sources
+from unbraid.training.threads import map_in_threads
 
 # Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
 # penalties on the decoder, and the change of the weights after the last step.
 DATA, OBJECTIVE, EXAMPLES, PENALTIES, FINISH = range(5)
-
-
-@functools.cache
-def thread_pool(n: int) -> ThreadPoolExecutor:
-    """Return a pool of `n` threads that divide the CPU cores equally among themselves."""
-    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(max(1, torch.get_num_threads() // n),))
 
 
 class ObjectiveModule(nn.Module):
@@ -371,7 +365,7 @@ class Stack:
         the cores. Diverged runs are skipped and keep their last terms.
         """
         members = self.alive.nonzero().flatten().tolist()
-        each = thread_pool(self.threads).map if self.threads > 1 else map
+        each = functools.partial(map_in_threads, self.threads) if self.threads > 1 else map
         computed = dict(zip(members, each(self._gradient, members, [step] * len(members)), strict=True))
         last = self.last if self.last.shape[1] else torch.zeros(len(self), len(self.terms))
         values = [computed[i] if i in computed else last[i] for i in range(len(self))]

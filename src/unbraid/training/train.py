@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from unbraid.accel.capture import supports_kernels
+from unbraid.accel.devices import own_thread_count
 from unbraid.accel.launch_file import launch_provenance
 from unbraid.accel.precision import check_precision, fastest_precision
+from unbraid.accel.settings import one_training_on_gpu, training_settings
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
 from unbraid.data.own.arrays import OwnData
@@ -114,6 +116,7 @@ def default_net(data: FactorData) -> str:
 @explain_unknown_arguments(
     "Settings of a method are passed to the method, as in ub.train(ub.methods.BetaVAE(beta=8.0))."
 )
+@training_settings()
 def train(
     method: str | type[Method] | Method | Iterable[str | type[Method] | Method],
     data: DataLike = "sprites",
@@ -212,6 +215,7 @@ def train(
     >>> runs[0].encode(ub.data.load("toy").images([0, 1, 2])).shape
     torch.Size([3, 10])
     """
+    own_thread_count()  # now, because the first call of PyTorch in a thread decides how many CPU threads it uses
     check_log(log, out)
     all_devices = resolve_devices(device, devices)
     methods, rates, all_seeds = as_methods(method), rate_list(learning_rate), seed_list(seeds)
@@ -311,6 +315,7 @@ def train_specs(
     return runs
 
 
+@training_settings()
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
     """Raise an error if a spec cannot be trained on the data. Warn if a run ends before the schedules of its method."""
     warn_of_long_schedules(specs)
@@ -341,6 +346,7 @@ def warn_of_long_schedules(specs: Iterable[RunSpec]) -> None:
         )
 
 
+@training_settings()
 def train_checked_specs(
     specs: Sequence[RunSpec],
     data: FactorData,
@@ -381,6 +387,7 @@ def train_checked_specs(
             if data.device.type == "cpu":
                 report = announce_duration(report, total, long_training_advice(out))
         monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
+        contexts.enter_context(one_training_on_gpu(data.device))
         arguments = in_training, training_data, builder, monitor
         trained = train_divided_runs(*arguments, devices) if len(devices) > 1 else train_runs(*arguments)
         runs |= {run.id: run for run in trained}
