@@ -178,14 +178,26 @@ sys.exit("torch" in sys.modules)"""
         (["train", "beta_vae", "--data", "toy", "extra"], "Unexpected argument 'extra'"),
         (["list", "method"], "invalid choice: 'method'"),
         (["score"], "either a folder of runs, or both --codes and --factors"),
-        (["score", "nowhere"], "No runs in nowhere"),
+        (["score", "nowhere"], "No runs in nowhere, which does not exist. Train some with"),
+        (["score", "no where"], "--out 'no where'"),
+        (["score", "--metrics", "udr", "runs"], "'udr' compares runs with each other. Compute it with: unbraid select"),
         (["score", "--codes", "z.npy"], "either a folder of runs, or both"),
-        (["score", "--codes", "nowhere.npy", "--factors", "nowhere.npy"], "nowhere.npy cannot be read"),
+        (
+            ["score", "--codes", "nowhere.npy", "--factors", "nowhere.npy"],
+            "There is no file nowhere.npy with the codes",
+        ),
         (["score", "--codes", "z.txt", "--factors", "v.txt"], "must be a .npy, .npz or .csv file"),
         (["score", "--metrics", "mgi", "runs"], "Unknown metric 'mgi'. Did you mean 'mig'?"),
         (["score", "--train", "0", "runs"], "--train: must be a whole number from 2 to 10000000"),
         (["traverse", "nowhere"], "No runs in nowhere"),
-        (["traverse"], "The following arguments are required: runs"),
+        (["traverse"], "The following arguments are required: RUNS"),
+        (["traverse", "runs", "--columns", "1"], "--columns: must be a whole number from 2 to 1000"),
+        (["report", "runs", "--best", "0"], "--best: must be a whole number from 1 to 1000"),
+        (["analyse"], "The following arguments are required: RUNS."),
+        (
+            ["study", "small", "--plan", "--only", "method=nope"],
+            "None of the 72 runs has method=nope. They have method=",
+        ),
     ],
 )
 def test_wrong_arguments_give_one_line(arguments: list[str], message: str, capsys: Capture, tmp_path: Path) -> None:
@@ -225,6 +237,22 @@ def test_other_runs_and_damaged_files_give_one_line(tmp_path: Path, capsys: Capt
     assert "Could not create the folder" in error_line(
         capsys, "train", "vae", "--out", tmp_path / "file" / "x", *FAST_TRAINING
     )
+
+
+def test_messages_with_commands_can_be_pasted(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "my runs"
+    assert unbraid("train", "vae", "--out", out, *FAST_TRAINING) == 0
+    (next_line,) = [line for line in capsys.readouterr().out.splitlines() if "Next: " in line]
+    assert f"unbraid score '{out}'   or" in next_line
+    (file,) = out.glob("*/run.json")
+    assert error_line(capsys, "score", file).endswith(f"or a run folder, such as {file.parent}.\n")
+
+
+def test_the_folder_of_a_csv_file_is_created(arrays: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "new" / "scores.csv"
+    arguments = ["--codes", arrays[0], "--factors", arrays[1], "--metrics", "mig", "--no-bounds", "--quiet"]
+    assert unbraid("score", *arguments, "--csv", file) == 0
+    assert "mig.discrete_mig" in file.read_text()
 
 
 def test_a_full_disk_gives_one_line(tmp_path: Path) -> None:

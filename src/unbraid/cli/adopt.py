@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
@@ -100,5 +101,5 @@ def run(options: Any) -> None:
     parts = "encoder and decoder" if adopted.net.decoder is not None else "an encoder only"
     kinds = " and ".join(adopted.spec.method.code_kinds)
     print(f"{adopted.path}\n{adopted.label}: {parts}, {adopted.spec.latents} latents, codes: {kinds}")
-    folder = adopted.path.parent
+    folder = quote(str(adopted.path.parent))
     print(f"\nNext:\n  unbraid score {folder}\n  unbraid report {folder}")

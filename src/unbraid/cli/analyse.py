@@ -14,8 +14,14 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         "a folder of runs that contains results.sqlite, a results.sqlite file, or a results table as a .csv or "
         ".parquet file"
     )
-    parser.add_argument("runs", type=path, help=runs)
-    parser.add_argument("names", nargs="*", help="analyses to run; see --list [all that the results table supports]")
+    parser.add_argument("runs", type=path, metavar="RUNS", help=runs)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="analyses to run; see --list [all that the results table supports]",
+    )
     parser.add_argument(
         "--out",
         type=path,

@@ -17,7 +17,9 @@ from unbraid.runtime.tables import wide_table
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="the folder of a study, or any folder of runs with decoders")
+    parser.add_argument(
+        "runs", type=path, metavar="RUNS", help="the folder of a study, or any folder of runs with decoders"
+    )
     parser.add_argument(
         "--examples",
         type=whole_number(1, MAX_EXAMPLES),

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.cli.parser import Parser, add_only, add_quiet, add_trust_and_root, parse_and_run
-from unbraid.cli.printing import to_csv
+from unbraid.cli.printing import write_csv
 from unbraid.cli.values import MAX_EXAMPLES, file_to_write, path, whole_number
 from unbraid.errors import UserError
-from unbraid.runtime.files import write_atomic
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
@@ -81,7 +80,7 @@ def compare_codes(options: Any, folders: Sequence[Path]) -> None:
     settings = {name: getattr(options, name) for name in ("examples", "seed") if getattr(options, name) is not None}
     rows = compare_codes(*folders, quiet=options.quiet, trust=options.trust, only=options.only, **settings)
     if options.csv:
-        write_atomic(options.csv, to_csv(rows).encode())
+        write_csv(options.csv, rows)
     print(json.dumps(rows, indent=1) if options.json else rows)
 
 
@@ -95,7 +94,7 @@ def compare_scores(options: Any, folders: Sequence[Path]) -> None:
         paired=options.paired, between=options.between,
     )  # fmt: skip
     if options.csv:
-        write_atomic(options.csv, to_csv(comparison.rows()).encode())
+        write_csv(options.csv, comparison.rows())
     if options.out:
         from unbraid.pictures.comparison import draw_comparison
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -90,4 +91,4 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     print(f"Pictures of the latents: {' '.join(map(str, pictures))}")
     print(f"Open {page} in a browser and move the sliders. Beside these runs it shows {ZOO_MODEL},")
     print(f"which comes with unbraid and was trained for {find_model(ZOO_MODEL).run_folder.spec.steps:,} steps.")
-    print(f"Commands to try next: unbraid score {folder}   unbraid train beta_vae --help   unbraid list")
+    print(f"Commands to try next: unbraid score {quote(str(folder))}   unbraid train beta_vae --help   unbraid list")

@@ -15,7 +15,7 @@ from unbraid.cli.values import path, whole_number
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    parser.add_argument("runs", type=path, metavar="RUNS", help="a folder of runs, or one run")
     parser.add_argument(
         "--port",
         type=whole_number(0, 65_535),

@@ -9,7 +9,7 @@ from unbraid.cli.values import file_to_write, path
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("runs", type=path, help="a folder of runs")
+    parser.add_argument("runs", type=path, metavar="RUNS", help="a folder of runs")
     out = "also write the table as a Parquet file, such as results.parquet"
     parser.add_argument("--out", type=file_to_write, metavar="FILE", help=out)
     options = parser.parse_all(arguments)

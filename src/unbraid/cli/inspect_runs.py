@@ -28,7 +28,7 @@ CIRCLE_EXAMPLES = 2000  # maximum number of points in a picture
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    parser.add_argument("runs", type=path, metavar="RUNS", help="a folder of runs, or one run")
     examples = "number of random examples [256]"
     parser.add_argument("--examples", type=whole_number(2, MAX_EXAMPLES), default=256, help=examples)
     parser.add_argument("--seed", type=whole_number(), default=0, help="random seed for the examples [0]")

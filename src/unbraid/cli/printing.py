@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from unbraid.runtime.files import make_folder, write_atomic
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -16,3 +19,9 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to a CSV file. Its folder is created if it does not exist."""
+    make_folder(path.parent)
+    write_atomic(path, to_csv(rows).encode())

@@ -23,7 +23,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         help="metric by which runs are ranked [the first metric that any run has a score for]",
     )
     parser.add_argument(
-        "--best", type=whole_number(0, 1000), default=4, help="number of runs shown in detail, with their decoders [4]"
+        "--best", type=whole_number(1, 1000), default=4, help="number of runs shown in detail, with their decoders [4]"
     )
     parser.add_argument(
         "--no-score", action="store_true", help="do not compute missing scores; show stored scores only"

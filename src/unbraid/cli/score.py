@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_trust_and_root, parse_and_run
-from unbraid.cli.printing import to_csv
+from unbraid.cli.printing import write_csv
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
 from unbraid.metrics import DEFAULT_METRICS, METRICS
 from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
-from unbraid.runtime.files import write_atomic
 from unbraid.scoring.array_files import read_arrays
 from unbraid.scoring.arrays import factor_names, score_arrays
 from unbraid.scoring.bounds_rows import BoundsSample, bounds_rows, run_samples
@@ -82,7 +81,7 @@ def run(options: Any) -> None:
     if options.bounds or (options.bounds is None and not options.json and not options.sides):
         rows.extend(bounds_rows(samples, names, protocol, options.quiet))
     if options.csv:
-        write_atomic(options.csv, to_csv(rows).encode())
+        write_csv(options.csv, rows)
     notes = dict.fromkeys(note for sample in samples for note in sample.label_notes())
     print(json.dumps(rows, indent=1) if options.json else "\n".join([rows.text(names), *notes]))
 

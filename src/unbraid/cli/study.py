@@ -6,6 +6,7 @@ Several processes or machines can work in the same output folder. Each of them t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import ONLY_HELP, Parser, add_device, add_quiet, add_root, parse_and_run
@@ -150,7 +151,7 @@ def training_arguments(options: Any) -> dict[str, Any]:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("study", help=STUDY_HELP)
+    parser.add_argument("study", metavar="STUDY", help=STUDY_HELP)
     add_flags(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -169,7 +170,8 @@ def run(options: Any) -> None:
 
     path = study(options.study, options.out, **selected, **flags)
     count = len(find_runs(options.out))
-    print(f"{count} runs in {options.out}. The results table is {path}. Next: unbraid analyse {options.out}")
+    folder = quote(str(options.out))
+    print(f"{count} runs in {options.out}. The results table is {path}. Next: unbraid analyse {folder}")
 
 
 def plan_text(name: str, selected: dict[str, Any], gpus: Sequence[int] = (), assume: Sequence[str] = ()) -> str:

@@ -28,7 +28,7 @@ def parse_groups(text: str) -> list[list[int]]:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    parser.add_argument("runs", type=path, metavar="RUNS", help="a folder of runs, or one run")
     groups = "latents or subspaces to exchange, such as 0,3; in 0+1,2 the first two are exchanged together [all groups]"
     parser.add_argument("--latents", type=argument_type(parse_groups), metavar="A,B", help=groups)
     examples = "number of rows and columns of each panel [5]"

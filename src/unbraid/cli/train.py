@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
@@ -159,7 +160,8 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
     sentences = [shared_sentence([run.spec for run in runs]), *collapse_notes(runs)]
     print("\n".join([table(COLUMNS, run_rows(runs)), *filter(None, sentences)]))
     consent = " --trust" if any(is_own(run.spec) for run in runs) else ""
-    next_commands = [f"unbraid score {options.out}{consent}"]
+    folder = quote(str(options.out))
+    next_commands = [f"unbraid score {folder}{consent}"]
     if any(run.net.decoder is not None for run in runs):
-        next_commands.append(f"unbraid traverse {options.out}{consent}")
+        next_commands.append(f"unbraid traverse {folder}{consent}")
     print(f"\n{len(runs)} run(s) in {options.out}. Next: {'   or   '.join(next_commands)}")

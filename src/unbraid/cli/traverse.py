@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_trust_and_root, parse_and_run
@@ -22,7 +23,7 @@ def runs_with_decoder(runs: Sequence[Run], folder: Path) -> list[Run]:
     if runs and not decoding:
         raise UserError(
             f"A picture needs a decoder. None of the {len(runs)} trained run(s) in {folder} has one. "
-            f"Score their codes instead: unbraid score {folder}"
+            f"Score their codes instead: unbraid score {quote(str(folder))}"
         )
     if len(decoding) < len(runs):
         print(f"unbraid: left out: {len(runs) - len(decoding)} run(s) without a decoder.", file=sys.stderr)
@@ -44,13 +45,13 @@ def parse_pair(text: str) -> Pair:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    parser.add_argument("runs", type=path, metavar="RUNS", help="a folder of runs, or one run")
     parser.add_argument(
         "--example", type=whole_number(), help="index of the example whose latents are varied [the middle one]"
     )
     span = "vary latents from -SPAN to SPAN, in standard deviations of the prior, or in radians on curved spaces [2]"
     parser.add_argument("--span", type=finite_number(low=0), default=2.0, help=span)
-    parser.add_argument("--columns", type=whole_number(1, 1000), default=9, help="number of pictures per latent [9]")
+    parser.add_argument("--columns", type=whole_number(2, 1000), default=9, help="number of pictures per latent [9]")
     two = "vary two latents, such as 0,1, or the latents that best encode two factors, such as x,y, and draw a grid"
     parser.add_argument("--pair", type=argument_type(parse_pair), metavar="A,B", help=two)
     extremes = "draw only the best and the worst run of each dataset and method by a stored metric, such as mig"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from unbraid.cli.parser import Parser
@@ -38,7 +39,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         raise UserError(f"Give the folder of runs: unbraid zoo copy {options.name} FOLDER")
     else:
         target = zoo.copy(options.name, options.out, folder=options.folder)
-        print(f"The model was copied to {target}. Look at it with: unbraid report {target}")
+        print(f"The model was copied to {target}. Look at it with: unbraid report {quote(str(target))}")
 
 
 def models_table(models: Sequence[ZooModel]) -> str:

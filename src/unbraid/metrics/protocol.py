@@ -228,6 +228,8 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     if "all" in requested:
         return list(METRICS)
     for name in requested:
+        if name == "udr":
+            raise UserError("'udr' compares runs with each other. Compute it with: unbraid select RUNS (ub.select)")
         if "?" not in name and name not in METRICS:
             raise UserError(unknown_name_message("metric", name, list(METRICS)))
     return list(dict.fromkeys(map(METRICS.canonical_name, requested)))

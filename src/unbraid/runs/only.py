@@ -105,11 +105,11 @@ def choose(items: Sequence[T], properties: Callable[[T], Mapping[str, Any]], onl
     check_properties(wanted, dict.fromkeys(name for own in found for name in own))
     chosen = [item for item, own in zip(items, found, strict=True) if has_values(own, wanted)]
     if not chosen:
-        raise UserError(_nothing_chosen(wanted, found))
+        raise UserError(nothing_chosen(wanted, found))
     return chosen
 
 
-def _nothing_chosen(wanted: Mapping[str, list[str]], found: Sequence[Mapping[str, Any]]) -> str:
+def nothing_chosen(wanted: Mapping[str, list[str]], found: Sequence[Mapping[str, Any]]) -> str:
     """Return an error message that lists which values the runs have."""
     asked = ", ".join(f"{name}={','.join(values)}" for name, values in wanted.items())
     present = []

@@ -27,6 +27,7 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from unbraid.errors import UserError
@@ -151,7 +152,7 @@ def results_rows(folder: Path, sweep_positions: Mapping[str, Row]) -> list[Row]:
 
 
 def _no_runs_error(folder: Path) -> UserError:
-    return UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
+    return UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {quote(str(folder))}")
 
 
 def write_parquet(folder: Path, out: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias
 
 from unbraid.errors import UserError, warn_user
@@ -63,8 +64,18 @@ def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
 
 
 def _no_runs(folders: list[Path]) -> str:
-    where = ", ".join(map(str, folders)) or "an empty list of folders"
-    return f"No runs in {where}. Train some with: unbraid train beta_vae --out {folders[0] if folders else 'runs'}"
+    """Return the message of the error that folders contain no runs. It says which of them are files or do not exist."""
+    where = ", ".join(map(_describe, folders)) or "an empty list of folders"
+    if files := [path for path in folders if path.is_file()]:
+        return f"No runs in {where}. Pass a folder of runs, or a run folder, such as {files[0].parent}."
+    out = quote(str(folders[0])) if folders else "runs"
+    return f"No runs in {where}. Train some with: unbraid train beta_vae --out {out}"
+
+
+def _describe(path: Path) -> str:
+    if path.exists():
+        return f"{path}, which is a file" if path.is_file() else str(path)
+    return f"{path}, which does not exist"
 
 
 def _walk(folder: Path, visited: set[Path]) -> Iterator[RunFolder]:

@@ -84,8 +84,10 @@ def _read_choices(path: Path, name: str, header: bool | None) -> list[ArrayFile]
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz", ".csv"):
         raise UserError(f"The file with the {name} must be a .npy, .npz or .csv file. Got {path} instead.")
+    if not path.exists():
+        raise UserError(f"There is no file {path} with the {name}. Check the path.")
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device could have no end
+        if not path.is_file():  # a pipe or a device could have no end
             raise UserError("it must be an ordinary file")
         if suffix == ".csv":
             rows = _csv_rows(path)

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from unbraid.errors import UserError
-from unbraid.runs.only import Only, check_properties, has_values, parse_only
+from unbraid.runs.only import Only, check_properties, has_values, nothing_chosen, parse_only
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.training.schedule import group_by_stack_key
 
@@ -53,7 +53,7 @@ class Reduction:
         of_seeds = [run for run in all_runs if run.spec.seed in seeds]
         selected = [run for run in of_seeds if has_values(run.facts(), wanted)] if wanted else of_seeds
         if not selected:
-            raise UserError("No run of the study matches the selection. Select more runs. `--plan` lists the runs.")
+            raise UserError(nothing_chosen(wanted, [run.facts() for run in of_seeds]))
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         return [replace_spec(run, **self._changed_steps(run), **rate) for run in selected]
 
