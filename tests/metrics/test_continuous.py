@@ -292,3 +292,21 @@ def test_two_thousand_rows_with_three_float_labels_are_scored_by_all_metrics_but
     outcome = Protocol().rows(np.c_[u, noise(2000, 7)], u, [True] * 3).score(METRICS, 0)
     # No table of random floats holds complete settings.
     assert set(outcome.errors) == {"fairness", "flatness", "linearity"}
+
+
+@pytest.mark.parametrize(
+    ("factors", "continuous", "message"),
+    [
+        ([[0, 0], [1, 1], [2, 0], [3, 1]], None, "must occur twice.* Got 4 different values in factor column 0"),
+        (
+            [[0.1, 0], [0.2, 1], [0.4, 0], [np.nan, 1]],
+            [True, False],
+            "more than 3 labels.* Got 3 in factor column 0",
+        ),
+    ],
+)
+def test_too_few_neighbours_are_an_error(factors: Any, continuous: Any, message: str) -> None:
+    codes = np.random.default_rng(0).normal(size=(4, 2))
+    for name, option in (("mig", {"estimator": "neighbours"}), ("infomec", {"neighbours": 3})):
+        with pytest.raises(UserError, match=message):
+            METRICS[name](codes, factors, continuous, **option)

@@ -11,7 +11,7 @@ import unbraid as ub
 from unbraid import metrics
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS, headline
-from unbraid.metrics.protocol import identity, resolve_metric_names
+from unbraid.metrics.protocol import are_named, identity, resolve_metric_names
 from unbraid.metrics.rows import Rows
 from unbraid.runs.results import load_results, write_results
 from unbraid.runs.scores import read_scores
@@ -38,6 +38,8 @@ def test_equal_options_have_one_name() -> None:
     expected = ["dci_es?probes=rff&sizes=16,32", "mig", "sap", "factor_vae?prune=0.001"]
     assert resolve_metric_names(text) == resolve_metric_names(text.split(",")) == expected
     assert resolve_metric_names(expected) == expected
+    assert resolve_metric_names("mig,all,mig?bins=5") == [*METRICS, "mig?bins=5"]
+    assert not are_named("all,mig?bins=5")
     assert all(METRICS.canonical_name(f"{name}?trees=fast") == name for name in ("dci", "nk", "fairness"))
 
 

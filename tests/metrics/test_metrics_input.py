@@ -231,3 +231,11 @@ def test_importing_metrics_does_not_import_torch() -> None:
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("shift", [0, 250, 2**62])
+def test_perfect_codes_of_large_integers_are_exact(shift: int) -> None:
+    from unbraid.metrics.known_codes import make_perfect_codes
+
+    dtype = np.uint8 if shift == 250 else np.int64  # the sum of two labels would overflow
+    assert np.array_equal(make_perfect_codes((GRID + shift).astype(dtype)), make_perfect_codes(GRID))

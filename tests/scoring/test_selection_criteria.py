@@ -13,7 +13,7 @@ import torch
 import unbraid as ub
 from support.command_line import FAST_TRAINING, unbraid
 from support.known_codes import noise
-from support.planted_models import linear_run, random_rotation, square_data, turn
+from support.planted_models import embedding, linear_run, random_rotation, square_data, turn
 from support.training import quick_train
 from unbraid.errors import UserError
 from unbraid.methods import AE, PCL, DiffusionVAE, JointVAE
@@ -116,6 +116,16 @@ def test_pipe_of_a_rotated_square_is_known() -> None:
         best = 1 / (math.cos(math.radians(angle)) + math.sin(math.radians(angle))) ** 2
         assert best - 0.05 < score < best + 0.2
     assert scores[0] > scores[20] + 0.1 > scores[45] + 0.1
+
+
+def test_pipe_of_aligned_normal_codes_is_low() -> None:
+    """The limitation that the documentation states: the classifier detects that normal codes are not uniform."""
+    for latents, low, high in ((1, 0.4, 0.6), (4, 0.1, 0.35)):
+        sources = torch.from_numpy(noise(2000, latents)).float()
+        data = ub.data.from_arrays((sources @ embedding(latents)).numpy(), name="normal")
+        assert low <= pipe(linear_run(data, torch.eye(latents), 0), data, torch.arange(2000), steps=500) < high
+        square = square_data(2000, sources=latents)
+        assert pipe(linear_run(square, torch.eye(latents), 0), square, torch.arange(2000), steps=500) > 0.9
 
 
 def test_pipe_ranks_runs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.metrics.arrays import input_error
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.labels import Column, Labels
 
@@ -117,9 +118,14 @@ def neighbour_information(
 
     The estimators are those of scikit-learn: Kraskov et al. (2004) for a continuous factor, and Ross (2014) for a
     discrete one. scikit-learn adds small random noise to break ties. Constant latents have no information.
+
+    Raises:
+        UserError: If a continuous factor has at most `neighbours` labels, or if all values of a discrete one differ.
     """
     from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 
+    for j, column in enumerate(labels.columns()):
+        _check_neighbours(column, j, neighbours)
     options = {"discrete_features": False, "n_neighbors": neighbours, "random_state": seed}
     matrix = np.stack(
         [
@@ -132,3 +138,14 @@ def neighbour_information(
     )
     matrix[np.ptp(codes, axis=0) == 0] = 0.0
     return np.asarray(matrix)
+
+
+def _check_neighbours(column: Column, j: int, neighbours: int) -> None:
+    """Raise a `UserError` if nearest neighbours of the rows with a label of factor j do not exist."""
+    count, remedy = len(column.values), "Pass more examples, or estimate the information from bins."
+    if column.continuous and count <= neighbours:
+        rule = f"A continuous factor needs more than {neighbours} labels to find {neighbours} nearest neighbours."
+        raise input_error(rule, f"{count} in factor column {j}", remedy)
+    if not column.continuous and len(np.unique(column.values)) == count:
+        rule = "Some value of each discrete factor must occur twice, because neighbours are rows with the same value."
+        raise input_error(rule, f"{count} different values in factor column {j}", remedy)

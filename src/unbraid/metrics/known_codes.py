@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Int, Real
 
+from unbraid.metrics.mcc import as_numbers
+
 CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]]
 
 
@@ -22,7 +24,8 @@ def make_perfect_codes(factors: Real[np.ndarray, "n k"], seed: int = 0) -> Float
     >>> make_perfect_codes(np.array([[0, 0], [2, 3]])).tolist()
     [[-1.0, -1.5], [1.0, 1.5]]
     """
-    codes = np.asarray(factors - (np.fmin.reduce(factors) + np.fmax.reduce(factors)) / 2)
+    numbers = as_numbers(factors)
+    codes = np.asarray(numbers - (np.fmin.reduce(numbers) + np.fmax.reduce(numbers)) / 2)
     return np.where(np.isnan(codes), 0.0, codes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,9 +135,17 @@ def as_flags(continuous: Continuous, k: int) -> tuple[bool, ...]:
     >>> as_flags(None, 2), as_flags(True, 1)
     ((False, False), (True,))
     """
-    if continuous is None or isinstance(continuous, bool):
-        return (bool(continuous),) * k
-    flags = tuple(bool(flag) for flag in continuous)
+    as_list = getattr(continuous, "tolist", None)  # of an array or a tensor
+    flat: Any = continuous if as_list is None else as_list()
+    if flat is None or isinstance(flat, bool):
+        return (bool(flat),) * k
+    given: list[Any] = [flat] if isinstance(flat, str) or not isinstance(flat, Iterable) else list(flat)
+    if wrong := [flag for flag in given if not isinstance(flag, bool | np.bool_)]:
+        raise UserError(
+            f"'continuous' must hold one bool per factor, such as [True, False]. Got {wrong[0]!r} instead. Names of "
+            "factors can be passed to ub.score."
+        )
+    flags = tuple(bool(flag) for flag in given)
     if len(flags) != k:
         raise UserError(
             f"'continuous' must hold one bool per factor. Got {len(flags)} for {k} factors instead. Pass {k} values."

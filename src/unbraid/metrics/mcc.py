@@ -80,7 +80,7 @@ def as_numbers(values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     >>> as_numbers(np.array([[2**60], [2**60 + 1]])).tolist()
     [[0.0], [1.0]]
     """
-    if values.dtype.kind != "i":
+    if values.dtype.kind not in "iu":
         return values.astype(np.float64)
     return np.asarray((values - values.min(axis=0)).astype(np.uint64).astype(np.float64))  # unsigned, if they overflow
 

@@ -226,7 +226,7 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     if parts and not requested:
         raise UserError("At least one metric must be named, such as 'mig'. Got an empty name instead.")
     if "all" in requested:
-        return list(METRICS)
+        requested = [*METRICS, *(name for name in requested if name != "all")]
     for name in requested:
         if name == "udr":
             raise UserError("'udr' compares runs with each other. Compute it with: unbraid select RUNS (ub.select)")
@@ -244,7 +244,7 @@ def are_named(names: str | Iterable[str] | None) -> bool:
     >>> are_named(None), are_named("all"), are_named(["all"]), are_named("mig,sap")
     (False, False, False, True)
     """
-    return names is not None and resolve_metric_names(names) != list(METRICS)
+    return names is not None and resolve_metric_names(names)[: len(METRICS)] != list(METRICS)
 
 
 __all__ = [

@@ -34,10 +34,14 @@ def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = 
     The score lies in [0, 1]. 1 means that the classifier cannot distinguish the two kinds of examples, so every
     combination of values of the latents decodes to a possible example. 0 means that the classifier is always correct.
 
-    Limitations: A high score is a necessary condition of disentanglement but not a sufficient one. A model that ignores
-    its latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
-    range of possible combinations. If the distribution of the latents is spherically symmetric, rotations have no
-    effect.
+    Limitations: The classifier also detects how the latents are distributed. A disentangled model therefore scores high
+    only if its posterior means fill their range evenly, as they do for factors with equally frequent values. For
+    aligned codes of 5,000 independent normal sources, the score is about 0.48 with one latent, 0.33 with two and 0.18
+    with four. A high score is not sufficient for disentanglement: a model whose decoder ignores the latents scores 1,
+    and so does a model with one informative latent that is distributed uniformly. Latents that are not informative
+    lower the score if the decoder still reacts to them, as after a short training. A rotation of latents is detected
+    only if it changes the range of possible combinations. If the distribution of the latents is spherically symmetric,
+    rotations have no effect.
 
     Deviations: The classifier is the encoder of the default network for the data (`locatello` for images, `mlp` for
     vectors) without batch normalisation, trained by Adam with learning rate 1e-3 instead of 1e-4. Accuracies below 1/2

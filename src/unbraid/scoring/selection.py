@@ -59,8 +59,9 @@ def select(
       latents (`unbraid.scoring.pipe.pipe`). Each run is judged alone and needs a decoder. On one core, PIPE takes about
       15 s per run for the images of `sprites` (32x32 pixels).
 
-    UDR and ModelCentrality measure agreement, so a mistake that all runs share scores high. A high PIPE score is
-    necessary but not sufficient for disentanglement: a run that encodes nothing has the highest score.
+    UDR and ModelCentrality measure agreement, so a mistake that all runs share scores high. A high PIPE score is not
+    sufficient for disentanglement, because a run whose decoder ignores the latents has the highest score. It is
+    necessary only if the latents fill their range evenly: disentangled latents that are normally distributed score low.
 
     In a group of more than 51 runs, each run is compared with 50 random others, so that time and memory grow in
     proportion to the number of runs.
