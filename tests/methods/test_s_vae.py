@@ -93,3 +93,16 @@ def test_codes_lie_on_the_sphere_and_one_latent_is_rejected() -> None:
     assert method.code(net, q, "angles", Noise(torch.tensor(0))).shape == (7, 3)
     with pytest.raises(UserError, match="at least 2 latents"):
         method.manifold(1)
+
+
+def test_gradients_are_finite_if_the_uniform_number_exceeds_the_sum_of_the_masses() -> None:
+    """Noise can return 1, and rounding gives some densities a total mass below 1."""
+    kappa = torch.linspace(20, 80, 400, requires_grad=True)
+    theta = vmf.angle_nodes(kappa, 10)
+    total = vmf.log_weights(theta, kappa, 10).softmax(1).cumsum(1)[:, -1]
+    assert (total < 1).any()
+    angles = vmf.sample_angles(kappa, 10, torch.ones(400))
+    angles.sum().backward()
+    assert kappa.grad is not None
+    assert kappa.grad.isfinite().all()
+    assert (angles < 0.9 * theta[:, -1]).all()

@@ -228,6 +228,8 @@ def test_initialisation_depends_only_on_the_seed(toy: FactorData) -> None:
     [
         (nn.Linear(16, 5), nn.Linear(3, 16), "must return 2 x 3 numbers"),
         (nn.Linear(16, 6), nn.Linear(3, 15), r"must return the shape of an example, \(16,\)"),
+        (nn.Linear(15, 6), nn.Linear(3, 16), r"encoder must accept inputs of shape \(2, 16\).*mat1 and mat2"),
+        (nn.Linear(16, 6), nn.Linear(4, 16), r"decoder must accept inputs of shape \(2, 3\).*mat1 and mat2.*DeVAE"),
         (nn.Sequential(nn.Linear(16, 6), nn.Dropout(0.1)), nn.Linear(3, 16), "Remove the dropout layers"),
     ],
 )

@@ -17,7 +17,7 @@ from unbraid.runtime.files import expand_user
 # Options that every dataset in the registry accepts.
 COMMON_OPTIONS = {
     "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; the smaller the spread, the "
-    "stronger the correlation (0.2 is strong)",
+    "stronger the correlation (0.2 is strong). Of pairs, only the first examples have this distribution",
     "subset": "number of examples in a fixed random subset; only these are drawn, equally often or, with the option "
     "correlate, in proportion to their probability under the correlation",
     "seed": "random seed for the subset [0]",

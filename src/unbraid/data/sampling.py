@@ -1,8 +1,11 @@
 """Functions that draw the examples of a training step.
 
 Single examples are indices of shape (n,), and sequences are indices of shape (n, t). Pairs are indices of shape (n, 2)
-together with the factors that changed. Everything is computed on the device of the data. No function waits for the
-device or branches on values, because runs that are trained together (a stack) draw their examples under ``vmap``.
+together with the factors that changed. If factors of the data are correlated (the option correlate), only the first
+examples of pairs have their distribution: factors change without regard to the others.
+
+Everything is computed on the device of the data. No function waits for the device or branches on values, because runs
+that are trained together (a stack) draw their examples under ``vmap``.
 """
 
 from __future__ import annotations
@@ -71,8 +74,8 @@ class DrawnExamples(NamedTuple):
 def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pairs:
     """Draw pairs that differ in few factors, as in the study of weakly supervised methods by Locatello et al.
 
-    With probability 1/2, one factor is drawn again. Otherwise, K factors are drawn again. A new value is uniform and
-    may equal the old one.
+    With probability 1/2, one factor is drawn again. Otherwise, K factors are drawn again. A new value has the
+    distribution of the factor in the data, which is uniform without the option correlate, and may equal the old one.
 
     Args:
         data: A dataset with a full grid of factors.

@@ -134,7 +134,7 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         )
     copied = _copy(net).eval()
     with torch.no_grad():
-        encoded = copied.encoder(torch.zeros(2, *shape))
+        encoded = _call("encoder", copied.encoder, torch.zeros(2, *shape))
         if encoded.shape != (2, 2 * latents):
             raise UserError(
                 f"The encoder must return 2 x {latents} numbers per example (means, then log variances). "
@@ -142,11 +142,24 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
             )
         if copied.decoder is None:
             return
-        output = copied.decoder(encoded[:, :latents])
+        output = _call("decoder", copied.decoder, encoded[:, :latents])
     if output.shape != (2, *shape):
         raise UserError(
             f"The decoder must return the shape of an example, {shape}. Got shape {tuple(output.shape[1:])} instead."
         )
+
+
+def _call(part: str, network: nn.Module, x: Tensor) -> Tensor:
+    """Return the output of a part of a network, or raise an error that says for which input it has failed."""
+    try:
+        output: Tensor = network(x)
+    except RuntimeError as error:
+        raise UserError(
+            f"The {part} must accept inputs of shape {tuple(x.shape)}. It has failed with the message {str(error)!r}. "
+            "Methods such as DeVAE need networks for other numbers of latents than the run has. For these, pass a "
+            "function of the shape of an example and the number of latents as net, not two modules."
+        ) from error
+    return output
 
 
 def _copy(net: VAENet) -> VAENet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,7 +20,6 @@ def invert_distribution(
         log_weights: The logarithm of the density at the nodes, up to a constant per row.
         uniform: Numbers in (0, 1), at which the inverse of the distribution function is evaluated.
 
-    >>> import torch
     >>> nodes = torch.tensor([[0.5, 1.5]])
     >>> invert_distribution(nodes, torch.tensor([[1.0, 3.0]]).log(), torch.tensor([0.625])).item()
     1.5
@@ -27,7 +27,10 @@ def invert_distribution(
     width = (nodes[:, 1] - nodes[:, 0])[:, None]
     mass = log_weights.softmax(1)
     total = mass.cumsum(1)
-    interval = (total.detach() < uniform[:, None]).sum(1, keepdim=True).clamp(max=nodes.shape[1] - 1)
+    # Rounding can make the sum of all masses smaller than the number. The last interval, whose mass is almost 0, would
+    # then be chosen, and the gradient would be NaN.
+    u = torch.minimum(uniform[:, None], total[:, -1:].detach())
+    interval = (total.detach() < u).sum(1, keepdim=True)
     left, inside, start = (x.gather(1, interval) for x in (total - mass, mass, nodes - 0.5 * width))
-    share = ((uniform[:, None] - left) / inside).clamp(0, 1)
+    share = ((u - left) / inside).clamp(0, 1)
     return (start + share * width)[:, 0]
