@@ -119,7 +119,7 @@ def allowed_values(field: dataclasses.Field[Any], kind: Any) -> str:
     low, high = field.metadata["low"], field.metadata["high"]
     integer = "integer, " if kind is int else ""
     if high < math.inf:
-        return f"{integer}{low:g} to {high:g}"
+        return f"{integer}{low:g} to {high:g}" if low > -math.inf else f"{integer}at most {high:g}"
     return f"{integer}at least {low:g}" if low > -math.inf else f"{integer}any"
 
 
