@@ -101,7 +101,8 @@ class SAE(AE):
     The codes are the activations z. The network of the run is not used. The logged `active` is the mean number of
     active features per example. Runs with different :math:`\lambda` and seeds can train together.
 
-    Deviations: decoder vectors are not normalised. The papers subtract a bias from the input of the encoder. Here the
+    Deviations: decoder vectors are not normalised. Examples are not scaled, whereas the code of Gao et al. centres each
+    example and divides it by its standard deviation. The papers subtract a bias from the input of the encoder. Here the
     bias c can have the same effect. There is no extra loss for features that are never active. With "jumprelu", the
     window around a threshold has a width of 0.1, and thresholds start at 0.03. In the paper both numbers are 0.001, for
     activations that are normalised to a mean squared norm of 1.
