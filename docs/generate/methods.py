@@ -99,7 +99,7 @@ ROWS = {  # what a row of the traversal moves
     "fsq": ON_GRID,
     "tripod": ON_GRID,
     "qlae": ON_GRID,
-    "sae": DEVIATIONS,
+    "sae": f"{DEVIATIONS}. Negative activations are replaced by 0",
     "joint_vae": "latent, with the largest KL first. A continuous latent varies from -2 to 2. A categorical latent "
     "takes its values one after the other",
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",

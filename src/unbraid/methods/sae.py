@@ -17,6 +17,7 @@ from unbraid.errors import UserError
 from unbraid.methods.ae import AE
 from unbraid.methods.controls import Controls, direction_controls
 from unbraid.methods.method import Batch, Hyper, Loss, setting
+from unbraid.methods.traversal import Traversal
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
@@ -151,6 +152,11 @@ class SAE(AE):
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
         return self.point_latents(net, q)
+
+    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+        """Return the traversal of an autoencoder, with negative activations, which do not exist, replaced by 0."""
+        z, start, labels = super().traversal(net, q, population, positions)
+        return Traversal(z.relu(), start, labels)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
         """Return one control per feature.
