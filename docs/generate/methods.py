@@ -99,7 +99,7 @@ ROWS = {  # what a row of the traversal moves
     "fsq": ON_GRID,
     "tripod": ON_GRID,
     "qlae": ON_GRID,
-    "sae": DEVIATIONS,
+    "sae": f"{DEVIATIONS}. Negative activations are replaced by 0",
     "joint_vae": "latent, with the largest KL first. A continuous latent varies from -2 to 2. A categorical latent "
     "takes its values one after the other",
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
@@ -119,7 +119,7 @@ def allowed_values(field: dataclasses.Field[Any], kind: Any) -> str:
     low, high = field.metadata["low"], field.metadata["high"]
     integer = "integer, " if kind is int else ""
     if high < math.inf:
-        return f"{integer}{low:g} to {high:g}"
+        return f"{integer}{low:g} to {high:g}" if low > -math.inf else f"{integer}at most {high:g}"
     return f"{integer}at least {low:g}" if low > -math.inf else f"{integer}any"
 
 

@@ -61,5 +61,5 @@ def test_weights_of_the_terms(toy: FactorData) -> None:
 def test_negative_weight_of_the_mmd_is_rejected() -> None:
     with pytest.raises(UserError, match="must be at least 1"):
         InfoVAE(alpha=0.0, lambda_mmd=0.5)
-    with pytest.raises(UserError, match="must be at most 1, because the weight 1 - alpha of the KL"):
+    with pytest.raises(UserError, match="'alpha' parameter of InfoVAE must be finite and <= 1"):
         InfoVAE(alpha=1.5)

@@ -17,8 +17,10 @@ from support.engine_laws import (
     vary_hyperparameters,
 )
 from unbraid.data.dataset import FactorData
+from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods import SAE, Batch
+from unbraid.methods.ae import point_traversal
 from unbraid.methods.sae import WINDOW, active_features, jump_relu, top_k
 from unbraid.nets.mlp import mlp
 from unbraid.noise import Noise
@@ -88,6 +90,20 @@ def test_recovers_the_features_of_sparse_mixtures(name: str) -> None:
     codes = run.encode(torch.as_tensor(x))
     assert codes.shape == (2000, 48)
     assert float((codes > 0).float().sum(1).mean()) < 3
+
+
+@torch.no_grad()
+def test_a_traversal_has_no_negative_activations() -> None:
+    torch.manual_seed(0)
+    method = SAE(activation="topk", k=2)
+    net = method.build(mlp, (16,), 24, "gaussian")
+    q = net.encode(torch.randn(50, 16))
+    one, positions = Gaussian(q.mean[:1], q.logvar[:1]), torch.linspace(-2, 2, 5)
+    z, _, labels = method.traversal(net, one, q, positions)
+    unbounded = point_traversal(method.points(net, one), method.points(net, q), positions)
+    assert torch.equal(z, unbounded.z.relu())
+    assert (unbounded.z < 0).any()
+    assert labels == unbounded.labels
 
 
 def test_more_active_features_than_latents_raise(toy: FactorData) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -15,7 +16,9 @@ from unbraid.runs.spec import RunSpec
 
 @pytest.mark.parametrize("name", METHODS)
 def test_spec_survives_json(name: str) -> None:
-    spec = RunSpec(METHODS[name](**dict.fromkeys(METHODS[name].hypers(), 1.5)), "sprites", seed=7, learning_rate=3e-4)
+    highest = {field.name: field.metadata.get("high") for field in dataclasses.fields(METHODS[name])}
+    values = {hyper: min(1.5, highest[hyper]) for hyper in METHODS[name].hypers()}
+    spec = RunSpec(METHODS[name](**values), "sprites", seed=7, learning_rate=3e-4)
     again = RunSpec.from_dict(json.loads(spec.to_json()))
     assert again == spec
     assert again.id == spec.id

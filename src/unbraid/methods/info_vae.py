@@ -76,7 +76,7 @@ class InfoVAE(Method):
     """
 
     lambda_mmd: Hyper = setting(1000.0, "lambda; the weight of the MMD is alpha + lambda - 1", low=0)
-    alpha: Hyper = setting(0.0, "weight alpha of the mutual information; the weight of the KL is 1 - alpha")
+    alpha: Hyper = setting(0.0, "weight alpha of the mutual information; the weight of the KL is 1 - alpha", high=1)
     kernel: Literal["rbf", "imq"] = setting("rbf", "kernel of the MMD: Gaussian (rbf) or inverse multiquadratic (imq)")
     bandwidth: Hyper = setting(
         1.0, "width of the kernel, as a multiple of the typical distance between two samples of the prior", low=1e-6
@@ -84,11 +84,6 @@ class InfoVAE(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.alpha, Tensor) and self.alpha > 1:
-            raise UserError(
-                "The 'alpha' parameter of InfoVAE must be at most 1, because the weight 1 - alpha of the KL must not "
-                f"be negative. Got {self.alpha:g} instead."
-            )
         weights = (self.alpha, self.lambda_mmd)
         if not any(isinstance(weight, Tensor) for weight in weights) and sum(map(float, weights)) < 1:
             raise UserError(

@@ -93,6 +93,19 @@ class EncoderOutput(NamedTuple):
     compute: Callable[[Gaussian], Tensor]
 
 
+def describe_bounds(low: float, high: float) -> str:
+    """Return the values from `low` to `high` in words.
+
+    >>> describe_bounds(0, 1), describe_bounds(0, math.inf), describe_bounds(-math.inf, 1)
+    ('between 0 and 1', 'finite and >= 0', 'finite and <= 1')
+    """
+    if low > -math.inf and high < math.inf:
+        return f"between {low:g} and {high:.10g}"
+    least = f" and >= {low:g}" if low > -math.inf else ""
+    most = f" and <= {high:.10g}" if high < math.inf else ""
+    return f"finite{least}{most}"
+
+
 def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: Any, largest: float = math.inf) -> Any:
     """Return the value converted to the type of the field, or raise a UserError if the value is not valid.
 
@@ -113,8 +126,7 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
     high = min(high, largest) if kind is int and high == math.inf else high
     if not (low <= value <= high and abs(value) <= sys.float_info.max):
-        bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:.10g}"
-        raise UserError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
+        raise UserError(f"{what} must be {describe_bounds(low, high)}. Got {value!r} instead.")
     return int(value) if kind is int else float(value)
 
 

@@ -17,6 +17,7 @@ from unbraid.errors import UserError
 from unbraid.methods.ae import AE
 from unbraid.methods.controls import Controls, direction_controls
 from unbraid.methods.method import Batch, Hyper, Loss, setting
+from unbraid.methods.traversal import Traversal
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
@@ -101,7 +102,8 @@ class SAE(AE):
     The codes are the activations z. The network of the run is not used. The logged `active` is the mean number of
     active features per example. Runs with different :math:`\lambda` and seeds can train together.
 
-    Deviations: decoder vectors are not normalised. The papers subtract a bias from the input of the encoder. Here the
+    Deviations: decoder vectors are not normalised. Examples are not scaled, whereas the code of Gao et al. centres each
+    example and divides it by its standard deviation. The papers subtract a bias from the input of the encoder. Here the
     bias c can have the same effect. There is no extra loss for features that are never active. With "jumprelu", the
     window around a threshold has a width of 0.1, and thresholds start at 0.03. In the paper both numbers are 0.001, for
     activations that are normalised to a mean squared norm of 1.
@@ -150,6 +152,11 @@ class SAE(AE):
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
         return self.point_latents(net, q)
+
+    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+        """Return the traversal of an autoencoder, with negative activations, which do not exist, replaced by 0."""
+        z, start, labels = super().traversal(net, q, population, positions)
+        return Traversal(z.relu(), start, labels)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
         """Return one control per feature.
