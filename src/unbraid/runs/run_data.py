@@ -76,6 +76,7 @@ def files_digest(data: FactorData) -> str | None:
         parts.append(getattr(data, "digest", ""))
         data = data.base
     if not isinstance(data, OwnData) or data.in_memory:
+        parts.append(getattr(data, "digest", ""))
         return "+".join(filter(None, parts)) or None
     rows = torch.linspace(0, len(data) - 1, min(len(data), DIGEST_EXAMPLES), device=data.device).round().long()
     digest = hashlib.sha256(f"{parts} {len(data)} {data.shape} {data.values} {data.continuous}".encode())
