@@ -24,6 +24,7 @@ from unbraid.data.rendered.painted import (
 )
 from unbraid.errors import UserError
 from unbraid.noise import Noise
+from unbraid.runs.run_data import files_digest
 
 
 def test_a_run_paints_with_its_own_noise() -> None:
@@ -90,6 +91,11 @@ def test_sprites_on_a_user_picture(tmp_path: Path) -> None:
     assert data.picture.shape == (3, 206, 274)
     corner = data.images([0])[0, :, 0, 0].int()
     assert ((corner - torch.tensor([5, 100, 45])) >= 0).all()
+    Image.new("RGB", (400, 300), (10, 200, 91)).save(tmp_path / "flat.png")
+    changed = load(data.name)
+    assert isinstance(changed, SpritesOnPicture)
+    assert None not in (data.fingerprint, files_digest(data))
+    assert (changed.fingerprint, files_digest(changed)) != (data.fingerprint, files_digest(data))
     for broken, message in (
         (tmp_path / "none.png", "must be an image file"),
         (tmp_path / "thin.png", "at least 64 pixels"),

@@ -186,3 +186,15 @@ def test_the_digest_of_files_does_not_depend_on_their_path(tmp_path: Path) -> No
     noisy = ub.data.load(f"{tmp_path / 'a'}?size=16&noise=0.1")
     assert files_digest(noisy) is not None
     assert files_digest(ub.data.load("toy")) is files_digest(ub.data.from_arrays(random_pixels(4, 8, 8))) is None
+
+
+def test_data_that_were_moved_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", random_vectors(20))
+    (run,) = quick_train(tmp_path / "runs", data=str(tmp_path / "a.npy"), steps=1)
+    (tmp_path / "a.npy").rename(tmp_path / "b.npy")
+    for use in (lambda: ub.load_runs(tmp_path / "runs"), lambda: ub.score(run, "unsupervised", quiet=True)):
+        with pytest.raises(UserError, match=r"a\.npy, which does not exist.*pass their new path"):
+            use()
+    assert len(ub.load_runs(tmp_path / "runs", data=str(tmp_path / "b.npy"))) == 1
+    (tmp_path / "a.npy").symlink_to(tmp_path / "b.npy")
+    assert len(ub.load_runs(tmp_path / "runs")) == 1

@@ -10,6 +10,7 @@ data that were read from the user's own files as `files`, so that changes of the
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -29,7 +30,7 @@ from unbraid.data.own.label_table import Labels
 from unbraid.errors import UserError, warn_user
 from unbraid.label_kinds import without_announcements
 from unbraid.runs.tensor_files import read_tensors, write_tensors
-from unbraid.runtime.files import make_folder
+from unbraid.runtime.files import expand_user, make_folder
 from unbraid.runtime.read_errors import read_reason
 from unbraid.runtime.schema import WrongContentError, check
 
@@ -75,6 +76,7 @@ def files_digest(data: FactorData) -> str | None:
         parts.append(getattr(data, "digest", ""))
         data = data.base
     if not isinstance(data, OwnData) or data.in_memory:
+        parts.append(getattr(data, "digest", ""))
         return "+".join(filter(None, parts)) or None
     rows = torch.linspace(0, len(data) - 1, min(len(data), DIGEST_EXAMPLES), device=data.device).round().long()
     digest = hashlib.sha256(f"{parts} {len(data)} {data.shape} {data.values} {data.continuous}".encode())
@@ -177,7 +179,19 @@ def folder_data(folder: RunFolder) -> FactorData:
     if folder.data is not None or not can_be_loaded(folder.spec.data):
         raise _missing_data(f"The run {folder.path}", folder.spec.data)
     with without_announcements():
-        return load_data(folder.spec.data, quiet=True)
+        return _load_by_name(f"The run {folder.path}", folder.spec.data)
+
+
+def _load_by_name(what: str, name: str, device: str | torch.device = "cpu", quiet: bool = True) -> FactorData:
+    """Load data by name. If they are a path that does not exist, the error says how to pass their new path."""
+    plain_name, _ = split_name(name)
+    paths = {name, plain_name, name.rpartition("?")[0] or name}  # a path may contain question marks
+    if plain_name not in DATASETS and not any(os.path.lexists(expand_user(path)) for path in paths):
+        raise UserError(
+            f"{what} was trained on {name}, which does not exist. If the data were moved, pass their new path with its "
+            "options as data= in Python, or create a link to them at the old path. Otherwise, restore them."
+        )
+    return load_data(name, device, quiet)
 
 
 def run_data(
@@ -195,7 +209,10 @@ def run_data(
     if chosen is None and not can_be_loaded(run.spec.data):
         raise _missing_data(f"The run {run.id}", run.spec.data)
     with nullcontext() if data is not None else without_announcements():  # they were shown in training
-        loaded = load_data(run.spec.data if chosen is None else chosen, device, quiet)
+        if chosen is None:
+            loaded = _load_by_name(f"The run {run.id}", run.spec.data, device, quiet)
+        else:
+            loaded = load_data(chosen, device, quiet)
     shape = None if data is None else run.net.shape
     if shape is not None and tuple(loaded.shape) != shape:
         raise UserError(

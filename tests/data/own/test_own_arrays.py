@@ -16,6 +16,7 @@ import torch
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, truncate_to_half
 from unbraid.data import from_arrays, from_file
 from unbraid.errors import UserError
+from unbraid.label_kinds import LabelWarning
 
 MAPS = Path("/proc/self/maps")
 
@@ -407,3 +408,12 @@ def test_the_name_of_a_single_factor_is_read(tmp_path: Path) -> None:
     for names in (["kind"], np.array(["kind"], "S")):
         np.savez(tmp_path / "a.npz", images=TWO_IMAGES, factors=[3, 4], factor_names=names)
         assert from_file(tmp_path / "a.npz").names == ("kind",)
+
+
+def test_a_one_hot_code_is_announced() -> None:
+    images, code = random_pixels(6, 8, 8), np.eye(3)[[0, 1, 2, 0, 1, 1]]
+    for factors in (code, code.astype(bool), torch.from_numpy(code)):
+        with pytest.warns(LabelWarning, match=r"treated as 3 factors.*pass factors\.argmax\(1\)"):
+            assert from_arrays(images, factors).sizes == (2, 2, 2)
+    assert from_arrays(images, code, names="a,b,c").sizes == (2, 2, 2)
+    assert from_arrays(images, 1 - code).sizes == (2, 2, 2)

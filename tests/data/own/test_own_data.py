@@ -336,3 +336,14 @@ def test_sizes_and_numbers_of_bins_are_integers(value: Any) -> None:
     object.__setattr__(kinds, "bins", value)
     with pytest.raises(UserError, match="'bins' must be an integer and at least 2"):
         inspect.unwrap(LabelKinds.__post_init__)(kinds)
+
+
+def test_colours_after_a_grey_image_are_announced() -> None:
+    with pytest.warns(RuntimeWarning, match="first image of the dataset is grey"):
+        assert from_dataset([Image.new("L", (8, 8), 99), Image.new("RGB", (8, 8), "red")]).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("second", [5, "a"])
+def test_names_of_labels_may_be_digits(second: Any) -> None:
+    items = [(TWO_IMAGES[0], {"7": 1, "2": second}), (TWO_IMAGES[1], {"7": 2, "2": 4 if second == 5 else "b"})]
+    assert from_dataset(items).names == ("7", "2")

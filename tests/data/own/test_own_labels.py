@@ -201,6 +201,9 @@ def test_images_at_different_depths_are_announced(folder: Path) -> None:
     with pytest.warns(LabelWarning, match=r"depths, such as overview\.png and cat/a\.png, so folders are not used"):
         assert from_folder(folder, size=8).names == ()
     assert from_folder(folder, size=8, labels="none").names == ()
+    for i, name in enumerate(["cat/a", "dog/b", "overview"]):
+        (folder / f"{name}.png").rename(folder / f"{name}_k={i}.png")
+    assert from_folder(folder, size=8).names == ("k",)
 
 
 @pytest.mark.parametrize(

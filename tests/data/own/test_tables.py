@@ -46,6 +46,7 @@ def test_missing_numbers_in_parquet_are_labels(tmp_path: Path) -> None:
     data = ub.data.from_file(tmp_path / "t.parquet")
     assert data.shape == (2,)
     assert (data.values, data.missing_labels) == ({"count": [1, 3]}, {"count": 1})
+    assert ub.data.from_file(tmp_path / "t.parquet", images="a, b").shape == (2,)
     with pytest.raises(ub.UserError, match=r"either in images or in factors\. Got b in both"):
         ub.data.from_file(tmp_path / "t.parquet", images="a,b", factors="count,b")
 

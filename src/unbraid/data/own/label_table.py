@@ -159,6 +159,8 @@ def labels_from_factors(
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or len(rows) != n:
         raise UserError(f"Factors must have shape ({n}, k), one row per example. Got shape {rows.shape} instead.")
+    if names is None:
+        _announce_one_hot(rows)
     numbered = dict(zip(default_names(rows.shape[1]), rows.T, strict=True))
     columns = {name: _number_column(column, name) for name, column in _rename(numbered, names).items()}
     return Labels.from_columns(columns, n, kinds)
@@ -270,6 +272,16 @@ def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, b
                 f"discrete={name} to treat them as classes."
             )
     return kept
+
+
+def _announce_one_hot(rows: Array) -> None:
+    """Announce that an array of labels looks like the one-hot code of a single factor with at least three classes."""
+    k = rows.shape[1]
+    if k > 2 and len(rows) > k and ((rows == 0) | (rows == 1)).all() and (rows.sum(1) == 1).all() and rows.any(0).all():
+        announce(
+            f"The {k} columns of the factors are treated as {k} factors, but each row has a single 1, as in a one-hot "
+            "code of one factor. If they are such a code, pass factors.argmax(1). To confirm, pass names."
+        )
 
 
 def _announce_numbers_among_words(columns: Mapping[str, Column]) -> None:

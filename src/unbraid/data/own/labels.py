@@ -65,13 +65,15 @@ def _default_labels(folder: Path, files: Sequence[str]) -> Columns:
     by_folder = _labels_by_folder(files)
     if by_folder:
         return by_folder
+    if any(map(_values_in_name, files)):
+        return _labels_from_names(folder, files)
     if by_folder is None:
         shallow, deep = _extreme_depths(files)
         announce(
             f"{folder}: images at different depths, such as {shallow} and {deep}, so folders are not used as labels. "
             "Move the images if the folders are classes. Otherwise, use the option labels=none to confirm."
         )
-    return _labels_from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
+    return _no_labels(folder, files)
 
 
 def _no_labels(folder: Path, files: Sequence[str]) -> Columns:

@@ -159,6 +159,7 @@ def _plain_column(column: Any) -> Any:
 def _columns(where: object, text: str | Sequence[str], known: Sequence[str]) -> list[str]:
     """Return the names in a comma-separated list, or raise a UserError if one of them is unknown."""
     chosen = text.split(",") if isinstance(text, str) else list(text)
+    chosen = [name if name in known else name.strip() for name in chosen]
     for name in chosen:
         if name not in known:
             raise UserError(unknown_name_message(f"column of {where}", name, known))

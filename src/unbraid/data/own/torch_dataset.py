@@ -15,7 +15,7 @@ from unbraid.data.own.arrays import OwnData, from_arrays
 from unbraid.data.own.examples import Array, numeric_array, scale_to_bytes
 from unbraid.data.own.images import is_grey, to_8_bit
 from unbraid.data.own.label_table import default_names
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 
 
 def from_dataset(
@@ -63,10 +63,11 @@ def from_dataset(
     first: Array | None = None
     content = bytearray()  # a bytearray grows in place, whereas a list of arrays would have to be copied at the end
     labels: list[dict[str, int | float | str]] = []
+    named = False  # whether the labels have names
     for i, item in enumerate(_iterate_examples(dataset, progress)):
         x, y = _split_item(item, i)
         example = _example_array(x, first, i)
-        first = example if first is None else first
+        first, named = (example, isinstance(y, Mapping)) if first is None else (first, named)
         content += example.tobytes()
         labels.append(_label_values(y, labels[0] if labels else None, i))
     if first is None:
@@ -74,8 +75,8 @@ def from_dataset(
     if progress:
         progress(1.0)
     table = np.frombuffer(content, first.dtype).reshape(-1, *first.shape)
-    factors = _label_columns(labels) if labels[0] else None
-    given = list(labels[0]) if labels[0] and not next(iter(labels[0])).isdigit() else None
+    given = list(labels[0]) if labels[0] and named else None
+    factors = _label_columns(labels, given) if labels[0] else None
     return from_arrays(
         table,
         factors,
@@ -138,13 +139,21 @@ def _image_array(x: Any, first: Array | None, i: int) -> Array:
             f"An example must be a Pillow image, an array or a tensor. Got {type(x).__name__} at index {i} instead."
         )
     grey = is_grey(x) if first is None else first.ndim == 2
+    if grey and not is_grey(x):
+        warn_user(
+            "The first image of the dataset is grey, so its images in colour are converted to grey. To keep their "
+            "colours, convert all images in the dataset with image.convert('RGB')."
+        )
     return np.array(to_8_bit(x, 1 if grey else 3))
 
 
-def _label_columns(labels: list[dict[str, int | float | str]]) -> Any:
-    """Return the labels of all examples as an array (n, k), or as a dictionary of columns if some labels are words."""
+def _label_columns(labels: list[dict[str, int | float | str]], given: list[str] | None) -> Any:
+    """Return the labels of all examples as an array (n, k), or as a dictionary of columns if some labels are words.
+
+    `given` are the names of the factors, or None if they have no names.
+    """
     if any(isinstance(value, str) for label in labels for value in label.values()):
-        names = default_names(len(labels[0])) if next(iter(labels[0])).isdigit() else tuple(labels[0])
+        names = default_names(len(labels[0])) if given is None else given
         keys = dict(zip(names, labels[0], strict=True))
         return {name: np.array([label[key] for label in labels], dtype=object) for name, key in keys.items()}
     return np.array([list(label.values()) for label in labels])

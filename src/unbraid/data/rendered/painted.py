@@ -6,6 +6,7 @@ same colour or background.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,9 +167,19 @@ def _draw_colours(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3
 
 
 class SpritesOnPicture(PaintedSprites):
-    """Sprites on random crops of a picture. The colours of a crop are inverted where the sprite is."""
+    """Sprites on random crops of a picture. The colours of a crop are inverted where the sprite is.
+
+    Attributes:
+        digest: A digest of the picture of a user. It is empty for the default picture.
+    """
 
     kind = NEGATIVE
+    digest: str = ""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The digest of the picture of a user, or None for the default picture, which the name identifies."""
+        return self.digest or None
 
     def __init__(self, sprites: BinaryImages, name: str, picture: UInt8[Tensor, "3 h w"]) -> None:
         super().__init__(sprites, name)
@@ -276,7 +287,10 @@ def scream_dsprites(
         UserError: If the picture cannot be read or is too small.
     """
     background = swirl_picture() if picture is None else read_picture(Path(picture))
-    return SpritesOnPicture(dsprites(device, progress=progress), "scream_dsprites", background)
+    data = SpritesOnPicture(dsprites(device, progress=progress), "scream_dsprites", background)
+    if picture is not None:
+        data.digest = hashlib.sha256(background.numpy().tobytes()).hexdigest()[:16]
+    return data
 
 
 def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
