@@ -109,6 +109,14 @@ def test_traverse_draws_one_run_per_setting_in_a_sheet(folder: Path, tmp_path: P
     assert not list(folder.glob("*/traversal.png"))
 
 
+def test_a_prior_that_depends_on_labels_has_no_samples() -> None:
+    (run,) = ub.train("ivae", "sprites", **SETTINGS)
+    with pytest.raises(UserError, match="prior distribution of the latents that does not depend on labels"):
+        run.sample(3)
+    with pytest.raises(UserError, match="prior that does not depend on labels"):
+        ub.likelihood_bounds(run, ub.data.load("sprites"), index=[0], samples=2, quiet=True)
+
+
 def test_prior_of_a_curved_space_is_uniform_on_it() -> None:
     """Points lie on the space. On a sphere they have no preferred direction."""
     (run,) = ub.train(DiffusionVAE(space="sphere"), "sprites", **{**SETTINGS, "latents": 3})

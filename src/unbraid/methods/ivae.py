@@ -59,6 +59,7 @@ class IVAE(Method):
     """
 
     kl_terms: ClassVar[tuple[str, ...]] = ()  # the prior depends on the label of the example
+    conditional_prior: ClassVar[bool] = True
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     factor: int = setting(0, "index of the factor that is the auxiliary variable u, counted from 0", low=0)

@@ -165,6 +165,7 @@ class Method:
             examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
         kl_terms: The names of logged terms whose sum is the KL between the posterior of all latents and a prior that
             does not depend on the example. If it is near 0, codes carry almost no information.
+        conditional_prior: Whether the prior of the latents depends on labels, so that samples need labels.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
@@ -175,6 +176,7 @@ class Method:
     networks_without_kernels: ClassVar[tuple[str, ...]] = ()
     training_networks: ClassVar[tuple[str, ...]] = ()
     kl_terms: ClassVar[tuple[str, ...]] = ("kl",)
+    conditional_prior: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self, LARGEST_COUNT)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def has_prior(run: Run) -> bool:
-    """Return whether the method of a run has a prior distribution of the latents."""
-    return "sampled" in run.spec.method.code_kinds
+    """Return whether the method of a run has a prior distribution of the latents that does not depend on labels."""
+    return "sampled" in run.spec.method.code_kinds and not run.spec.method.conditional_prior
 
 
 def has_own_prior(run: Run) -> bool:
@@ -41,15 +41,16 @@ def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
         Latent vectors, (n, d).
 
     Raises:
-        UserError: If the method has no prior, or `n` is below 1.
+        UserError: If the method has no prior, if its prior depends on labels, or if `n` is below 1.
     """
     if n < 1:
         raise UserError(f"The number of samples must be at least 1. Got {n} instead.")
     method, key = run.spec.method, torch.tensor(seed, device=run.device)
     noise = Noise.from_seed(key, torch.zeros_like(key))
     if not has_prior(run):
+        labels = " that does not depend on labels" if method.conditional_prior else ""
         raise UserError(
-            f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
+            f"Samples need a method with a prior distribution of the latents{labels}. {run.label} has none. Draw its "
             "reconstructions instead: unbraid reconstruct"
         )
     return method.prior_sample(n, run.spec.latents, noise)

@@ -66,7 +66,8 @@ def likelihood_bounds(
         errors), and `samples`.
 
     Raises:
-        UserError: If the run has no decoder or no normal posterior, or if there are no samples or no examples.
+        UserError: If the run has no decoder or no normal posterior, if its prior depends on labels, or if there are no
+            samples or no examples.
 
     >>> import unbraid as ub
     >>> data = ub.data.load("sprites")
@@ -101,11 +102,16 @@ def standard_errors(bounds: dict[str, Any]) -> dict[str, float]:
 
 
 def check_has_density(run: Run, data: FactorData) -> None:
-    """Raise a UserError if a run has no decoder or no normal posterior."""
+    """Raise a UserError if a run has no decoder or no normal posterior, or if its prior depends on labels."""
     first = torch.zeros(1, dtype=torch.int64, device=data.device)
     q = run.posterior(data.batch(first))
     if run.net.decoder is None or run.spec.method.information(q) is None:
         raise UserError(
             f"Bounds on the likelihood need a decoder and a normal posterior. {run.label} does not have both. "
             "Choose runs of a VAE."
+        )
+    if run.spec.method.conditional_prior:
+        raise UserError(
+            "Bounds on the likelihood need a prior that does not depend on labels. The prior of "
+            f"{run.label} depends on them. Choose runs of a VAE."
         )
