@@ -15,7 +15,7 @@ from torch import Tensor
 from unbraid.runtime.files import make_folder, write_atomic
 
 MARGIN, LABEL = 2, 84  # pixels: space between tiles, smallest width of the row labels
-TILE_WIDTH = 64  # small tiles are enlarged by an integer factor, up to this width in pixels
+TILE_SIDE = 64  # small tiles are enlarged by an integer factor, up to this side in pixels
 SPACE = 6  # pixels between the labels of neighbouring rows
 FRAME_MILLISECONDS = 80  # duration of one frame of an animation
 
@@ -29,9 +29,13 @@ def to_image(image: Float[Tensor, "c h w"]) -> Image.Image:
     return Image.fromarray(np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array)
 
 
-def tile_scale(pixels: int) -> int:
-    """Return the integer by which the side of a tile is multiplied if the side has `pixels` pixels."""
-    return max(1, TILE_WIDTH // pixels)
+def tile_scale(height: int, width: int) -> int:
+    """Return the integer by which the sides of a tile are multiplied if the tile has this height and width in pixels.
+
+    >>> tile_scale(32, 32), tile_scale(8, 32), tile_scale(256, 256)
+    (2, 2, 1)
+    """
+    return max(1, TILE_SIDE // max(height, width))
 
 
 def labelled_grid(rows: Sequence[Row], scale: int) -> Image.Image:

@@ -55,7 +55,7 @@ def draw_samples(
         check_drawable(source)
         images = decoded_images(run.decode(prior_latents(run, count, seed)), source)
         rows = [("", images[i : i + columns]) for i in range(0, count, columns)]
-        panels.append(add_title(labelled_grid(rows, tile_scale(images[0].shape[2])), labels[run.id]))
+        panels.append(add_title(labelled_grid(rows, tile_scale(*images[0].shape[1:])), labels[run.id]))
     return write_picture(out, place_side_by_side(panels))
 
 
@@ -96,7 +96,7 @@ def draw_reconstructions(
     rows = [("examples", decoded_images(source.batch(index), source))]
     for run, label in zip(runs, row_labels(runs), strict=True):
         rows.append((label, decoded_images(reconstructions(run, source, index), source)))
-    return write_picture(out, labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])))
+    return write_picture(out, labelled_grid(rows, tile_scale(*rows[0][1][0].shape[1:])))
 
 
 def draw_traversals(
@@ -136,7 +136,7 @@ def draw_traversals(
         source = run_data(run, data, run.device)
         chosen = start_example(source, example)
         traversal = decode_traversal(run, source, chosen, positions).as_images(source)
-        panels.append(add_title(draw_grid(traversal, tile_scale(traversal.decoded.shape[3])), title))
+        panels.append(add_title(draw_grid(traversal, tile_scale(*traversal.decoded.shape[3:])), title))
     return write_picture(out, place_in_rows(panels, math.ceil(math.sqrt(len(panels)))))
 
 
