@@ -16,8 +16,9 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import AE, PMP, VAE, BetaVAE, DiffusionVAE
 from unbraid.noise import Noise
+from unbraid.pictures import sheets
 from unbraid.pictures.comparison import GAP
-from unbraid.pictures.images import LABEL, MARGIN
+from unbraid.pictures.images import LABEL, MARGIN, label_size, labelled_grid
 from unbraid.pictures.sheets import (
     draw_reconstructions,
     draw_samples,
@@ -170,3 +171,24 @@ def test_the_prior_of_a_curved_method_lies_on_its_space() -> None:
     (run,) = ub.train("s_vae", data="toy", steps=2, latents=4, net="mlp", quiet=True)
     radii = prior_latents(run, 20).norm(dim=1)
     assert torch.allclose(radii, torch.ones(20), atol=1e-5)
+
+
+def test_titles_have_the_settings_in_which_runs_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [ub.train("vae", data="sprites", latents=n, steps=1, quiet=True)[0] for n in (2, 3)]
+    titles: list[str] = []
+    monkeypatch.setattr(sheets, "add_title", lambda grid, title: titles.append(title) or grid)
+    sheets.draw_samples(runs, tmp_path / "samples.png", count=1)
+    sheets.draw_traversals(runs, tmp_path / "traversals.png", columns=2)
+    assert titles == ["vae latents=2", "vae latents=3"] * 2
+
+
+def test_long_labels_and_low_tiles_are_drawn_completely() -> None:
+    black = torch.zeros(1, 8, 128)
+    label = "a long name of a method\nwith a setting=0.123\nseed=0"
+    picture = np.asarray(labelled_grid([(label, [black, black]), (label, [black])], 1).convert("L"))
+    width, height = label_size(label)
+    left = width + 8
+    assert picture.shape == (2 * (height + MARGIN) + MARGIN, left + 2 * (128 + MARGIN) + MARGIN)
+    assert (picture[:, left - 4 : left] == 255).all()  # no letter is covered by the tiles
+    assert (picture[height + MARGIN : height + 2 * MARGIN] == 255).all()  # nor by the next row
+    assert labelled_grid([("", [black])], 1).width == 128 + 3 * MARGIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -114,3 +115,17 @@ def test_malformed_csv_is_explained_without_the_words_of_a_library(text: str, tm
     with pytest.raises(UserError, match=r"must be a results table in CSV format.*Correct the file") as caught:
         load_results(file)
     assert "Expected" not in str(caught.value)
+
+
+def test_a_table_with_other_runs_than_the_folder_gives_a_warning(tmp_path: Path) -> None:
+    runs = ub.train("vae", data="toy", seeds=range(3), steps=1, out=tmp_path, quiet=True)
+    write_results(tmp_path)
+    assert len(load_results(tmp_path)) == 3
+    shutil.rmtree(str(runs[0].path))
+    with pytest.warns(RuntimeWarning, match=r"lacks 0 run\(s\) of the folder, and has 1 run\(s\) .* unbraid index"):
+        load_results(tmp_path)
+    write_results(tmp_path)
+    assert len(load_results(tmp_path)) == 2
+    ub.train("vae", data="toy", seeds=[5], steps=1, out=tmp_path, add=True, quiet=True)
+    with pytest.warns(RuntimeWarning, match=r"lacks 1 run\(s\) of the folder, and has 0"):
+        load_results(tmp_path)

@@ -70,6 +70,7 @@ def run(options: Any) -> None:
     from unbraid.pictures.extremes import draw_extremes
     from unbraid.pictures.pair import best_and_worst_runs, traverse_pair
     from unbraid.pictures.traversal import traverse
+    from unbraid.runs.labels import run_labels
     from unbraid.runs.run import load_runs
     from unbraid.runtime.progress import progress
     from unbraid.scoring.score import load_datasets
@@ -80,12 +81,14 @@ def run(options: Any) -> None:
             f"runs in one file, use --sheet {options.out.with_suffix('.png')}."
         )
     loaded = load_runs(options.runs, trust=options.trust)
-    runs = [(run.label, run) for run in runs_with_decoder(loaded, options.runs)]
+    decoding = runs_with_decoder(loaded, options.runs)
+    labels = run_labels(run.spec for run in decoding)
+    runs = [(labels[run.id], run) for run in decoding]
     if options.sheet and options.pair and not (options.extremes and isinstance(options.pair[0], str)):
         raise UserError("--sheet with --pair needs --extremes METRIC and two factors, such as x,y.")
     if options.extremes:
         chosen = best_and_worst_runs([run for _, run in runs], options.extremes, options.count)
-        runs = [(f"{end} {options.extremes} {value:.3f}: {run.label}", run) for end, value, run in chosen]
+        runs = [(f"{end} {options.extremes} {value:.3f}: {labels[run.id]}", run) for end, value, run in chosen]
     data = load_datasets([run for _, run in runs])
     settings = {"example": options.example, "span": options.span, "columns": options.columns}
     if options.sheet and not options.pair:

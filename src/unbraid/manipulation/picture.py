@@ -32,4 +32,4 @@ def draw_comparison(data: ChangedImages, out: str | Path, examples: int = N_EXAM
     difference = (MAGNIFICATION * (after - before).abs()).clamp(max=1)
     rows = [("original", list(before)), (f"changed\neps {getattr(data, 'eps', 0):g}", list(after))]
     rows.append((f"difference\nx {MAGNIFICATION}", list(difference)))
-    return write_picture(out, labelled_grid(rows, tile_scale(data.shape[1])))
+    return write_picture(out, labelled_grid(rows, tile_scale(*data.shape[-2:])))

@@ -97,7 +97,7 @@ def draw_panel(run: Run, data: FactorData, title: str) -> Image.Image:
     parts = [("examples", data.batch(index)), ("decoded", reconstructions(run, data, index))]
     parts += [(label.text(), row) for label, row in zip(traversal.labels, traversal.decoded, strict=True)]
     rows = [(label, decoded_images(examples, data)) for label, examples in parts]
-    return add_title(labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])), title)
+    return add_title(labelled_grid(rows, tile_scale(*rows[0][1][0].shape[1:])), title)
 
 
 def add_title(grid: Image.Image, text: str) -> Image.Image:

@@ -32,7 +32,7 @@ def draw_dataset(data: FactorData, out: str | Path) -> Path:
         UserError: If the data have neither images nor meshes.
     """
     rows = factor_rows(data) if data.gridded else label_rows(data)
-    return write_picture(out, labelled_grid(rows, tile_scale(rows[0][1][0].shape[1])))
+    return write_picture(out, labelled_grid(rows, tile_scale(*rows[0][1][0].shape[1:])))
 
 
 def factor_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from unbraid.runtime.files import make_folder, write_atomic
 
-MARGIN, LABEL = 2, 84  # pixels: space between tiles, width of the row labels
-TILE_WIDTH = 64  # small tiles are enlarged by an integer factor, up to this width in pixels
+MARGIN, LABEL = 2, 84  # pixels: space between tiles, smallest width of the row labels
+TILE_SIDE = 64  # small tiles are enlarged by an integer factor, up to this side in pixels
+SPACE = 6  # pixels between the labels of neighbouring rows
 FRAME_MILLISECONDS = 80  # duration of one frame of an animation
 
 Row = tuple[str, Sequence[Tensor]]
@@ -27,24 +29,44 @@ def to_image(image: Float[Tensor, "c h w"]) -> Image.Image:
     return Image.fromarray(np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array)
 
 
-def tile_scale(pixels: int) -> int:
-    """Return the integer by which the side of a tile is multiplied if the side has `pixels` pixels."""
-    return max(1, TILE_WIDTH // pixels)
+def tile_scale(height: int, width: int) -> int:
+    """Return the integer by which the sides of a tile are multiplied if the tile has this height and width in pixels.
+
+    >>> tile_scale(32, 32), tile_scale(8, 32), tile_scale(256, 256)
+    (2, 2, 1)
+    """
+    return max(1, TILE_SIDE // max(height, width))
 
 
 def labelled_grid(rows: Sequence[Row], scale: int) -> Image.Image:
-    """Draw rows of tiles on white, with the label of each row on the left. Each tile is enlarged by `scale`."""
+    """Draw rows of tiles on white, with the label of each row on the left. Each tile is enlarged by `scale`.
+
+    The column of labels is `LABEL` pixels wide, or wider if a label is longer. Without labels there is no such column.
+    Rows are at least as high as their label.
+    """
     h, w = rows[0][1][0].shape[1] * scale, rows[0][1][0].shape[2] * scale
     columns = max(len(tiles) for _, tiles in rows)
-    canvas = Image.new("RGB", (LABEL + columns * (w + MARGIN) + MARGIN, len(rows) * (h + MARGIN) + MARGIN), "white")
+    texts = [label_size(label) for label, _ in rows]
+    left = max(LABEL, max(width for width, _ in texts) + 8) if any(label for label, _ in rows) else MARGIN
+    heights = [max(h, height) for _, height in texts]
+    canvas = Image.new(
+        "RGB", (left + columns * (w + MARGIN) + MARGIN, sum(heights) + (len(rows) + 1) * MARGIN), "white"
+    )
     draw = ImageDraw.Draw(canvas)
-    for i, (label, tiles) in enumerate(rows):
-        top = MARGIN + i * (h + MARGIN)
-        draw.multiline_text((4, top + h // 2), label, fill="black", anchor="lm")
+    top = MARGIN
+    for (label, tiles), height in zip(rows, heights, strict=True):
+        draw.multiline_text((4, top + height // 2), label, fill="black", anchor="lm")
         for j, tile in enumerate(tiles):
             picture = to_image(tile).resize((w, h), Image.Resampling.NEAREST)
-            canvas.paste(picture, (LABEL + j * (w + MARGIN), top))
+            canvas.paste(picture, (left + j * (w + MARGIN), top + (height - h) // 2))
+        top += height + MARGIN
     return canvas
+
+
+def label_size(label: str) -> tuple[int, int]:
+    """Return the width of a label and the height of a row that contains it, in pixels."""
+    _, top, right, bottom = ImageDraw.Draw(Image.new("RGB", (1, 1))).multiline_textbbox((0, 0), label, anchor="lm")
+    return math.ceil(right), 2 * math.ceil(max(-top, bottom)) + SPACE
 
 
 def encode_picture(frames: Sequence[Image.Image]) -> bytes:

@@ -127,7 +127,7 @@ def draw_pair(pair: DecodedPair, data: FactorData) -> Image.Image:
     """Draw the example and its reconstruction, and below them the grid."""
     first = (f"across:\n{pair.names[0]}", decoded_images(torch.stack([pair.original, pair.reconstruction]), data))
     rows = [(label, decoded_images(row, data)) for label, row in zip(pair.labels(), pair.decoded, strict=True)]
-    return labelled_grid([first, *rows], tile_scale(first[1][0].shape[-1]))
+    return labelled_grid([first, *rows], tile_scale(*first[1][0].shape[1:]))
 
 
 def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[Tensor]) -> Float[Tensor, "n m"]:

@@ -16,6 +16,7 @@ from unbraid.pictures.comparison import add_title, place_in_rows, place_side_by_
 from unbraid.pictures.examples import check_drawable, decoded_images, start_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, decode_traversal, draw_grid
+from unbraid.runs.labels import run_labels
 from unbraid.runs.prior import prior_latents
 from unbraid.runs.run import Run
 from unbraid.runs.run_data import run_data
@@ -48,13 +49,13 @@ def draw_samples(
     if count < 1:
         raise UserError(f"The number of samples must be at least 1. Got {count} instead.")
     columns = min(max(1, math.ceil(math.sqrt(count))), MAX_TITLE_COLUMNS)
-    panels = []
+    panels, labels = [], run_labels(run.spec for run in runs)
     for run in runs:
         source = run_data(run, data, run.device)
         check_drawable(source)
         images = decoded_images(run.decode(prior_latents(run, count, seed)), source)
         rows = [("", images[i : i + columns]) for i in range(0, count, columns)]
-        panels.append(add_title(labelled_grid(rows, tile_scale(images[0].shape[2])), run.label))
+        panels.append(add_title(labelled_grid(rows, tile_scale(*images[0].shape[1:])), labels[run.id]))
     return write_picture(out, place_side_by_side(panels))
 
 
@@ -95,7 +96,7 @@ def draw_reconstructions(
     rows = [("examples", decoded_images(source.batch(index), source))]
     for run, label in zip(runs, row_labels(runs), strict=True):
         rows.append((label, decoded_images(reconstructions(run, source, index), source)))
-    return write_picture(out, labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])))
+    return write_picture(out, labelled_grid(rows, tile_scale(*rows[0][1][0].shape[1:])))
 
 
 def draw_traversals(
@@ -114,7 +115,7 @@ def draw_traversals(
         runs: Runs with a decoder.
         out: The path of the file.
         data: A dataset or its name. By default the dataset of each run.
-        titles: One title per run. By default the labels of the runs.
+        titles: One title per run. By default their labels, with the settings in which the runs differ.
         example: The index of the example to start from. By default the one in the middle of the data.
         span: The largest position. Positions run from -span to span (see `traverse`).
         columns: The number of positions.
@@ -130,11 +131,12 @@ def draw_traversals(
     check_grid_arguments(span, columns)
     positions = torch.linspace(-span, span, columns)
     panels = []
-    for run, title in zip(runs, titles or [run.label for run in runs], strict=True):
+    labels = run_labels(run.spec for run in runs)
+    for run, title in zip(runs, titles or [labels[run.id] for run in runs], strict=True):
         source = run_data(run, data, run.device)
         chosen = start_example(source, example)
         traversal = decode_traversal(run, source, chosen, positions).as_images(source)
-        panels.append(add_title(draw_grid(traversal, tile_scale(traversal.decoded.shape[3])), title))
+        panels.append(add_title(draw_grid(traversal, tile_scale(*traversal.decoded.shape[3:])), title))
     return write_picture(out, place_in_rows(panels, math.ceil(math.sqrt(len(panels)))))
 
 

@@ -70,7 +70,7 @@ def swap_subspaces(
         raise UserError("Swapping needs at least one donor. Got an empty list instead. Pass indices of examples.")
     source.factors(index)  # raises an error if there are no such examples
     rows = swap_rows(run, source, torch.tensor(index, device=source.device))
-    grid = labelled_grid(rows, tile_scale(rows[0][1][0].shape[1]))
+    grid = labelled_grid(rows, tile_scale(*rows[0][1][0].shape[1:]))
     return write_picture(output_folder(run, out) / "swapping.png", grid)
 
 
@@ -148,7 +148,7 @@ def swap_panels(run: Run, data: FactorData, index: Tensor, groups: Groups | None
         cells = run.decode(exchanged_latents(run, parts, group).flatten(0, 1)).unflatten(0, (len(index), len(index)))
         rows = [("taken from", [torch.ones_like(shown[0]), *shown])]
         rows += [("the rest\nkept", [own, *decoded_images(row, data)]) for own, row in zip(shown, cells, strict=True)]
-        panels.append(add_title(labelled_grid(rows, tile_scale(shown[0].shape[2])), name))
+        panels.append(add_title(labelled_grid(rows, tile_scale(*shown[0].shape[1:])), name))
     return panels
 
 

@@ -195,7 +195,7 @@ def traverse(
     default = model.path if run_on_dataset else None
     folder = default if out is None else Path(out)
     traversal = decode(torch.linspace(-span, span, columns)).first_rows(rows)
-    scale = tile_scale(traversal.decoded.shape[3])
+    scale = tile_scale(*traversal.decoded.shape[3:])
     grid = draw_grid(traversal, scale)
     if folder is None:
         return TraversalPicture(grid, traversal.labels, [])

@@ -53,7 +53,7 @@ def draw_example_puzzles(
 
 def _draw_puzzle(tiles: list[Tensor], position: int) -> Image.Image:
     """Draw eight panels, a grey square for the missing one, and six answers. The answer at `position` has a frame."""
-    scale = tile_scale(tiles[0].shape[1])
+    scale = tile_scale(*tiles[0].shape[-2:])
     side = tiles[0].shape[1] * scale
     pitch = side + 2 * MARGIN
     canvas = Image.new("RGB", (2 * WIDTH * pitch + 3 * SPACE, WIDTH * pitch + SPACE), "white")

@@ -18,6 +18,7 @@ from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.prior import has_prior
 from unbraid.runs.run_data import memory_fingerprint
 from unbraid.runs.scores import prefer_data, read_scores
 from unbraid.runs.sources import is_own
@@ -113,7 +114,7 @@ def model_card(run: Run, shape: tuple[int, ...], name: str) -> str:
         f"{origin} It encodes examples of shape {shape} as {run.spec.latents} latents.", "",
         "```python", "import unbraid as ub", "",
         f"run = ub.from_pretrained({name!r})  # a folder, or OWNER/NAME on the Hugging Face Hub",
-        "images = run.sample(4)" if "sampled" in run.spec.method.code_kinds else "print(run.spec)", "```", "",
+        "images = run.sample(4)" if has_prior(run) and run.net.decoder is not None else "print(run.spec)", "```", "",
         "The weights are in the safetensors format. Loading runs no code of this repository.", "",
         "| setting | value |", "|---|---|",
         *(f"| {key} | {data if key == 'data' else value} |" for key, value in flat.items()), "",

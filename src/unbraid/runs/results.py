@@ -30,7 +30,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from unbraid.errors import UserError
+from unbraid.errors import UserError, warn_user
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.folder import RunFolder, contains_runs, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
@@ -239,7 +239,8 @@ def load_results(folder: str | Path) -> Any:
             same table.
 
     Returns:
-        The table. The module `unbraid.runs.results` describes its columns.
+        The table. The module `unbraid.runs.results` describes its columns. If the runs of the folder are not those of
+        the table, because some were added or deleted, there is a warning.
 
     Raises:
         UserError: If there is no table, or if it cannot be read.
@@ -261,7 +262,19 @@ def load_results(folder: str | Path) -> Any:
             table = pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
     except (pd.errors.DatabaseError, sqlite3.Error, ValueError, OverflowError) as error:
         raise UserError(f"{file} is not a results table: {error}. {remedy}") from error
-    return _checked_table(file, table, remedy)
+    checked = _checked_table(file, table, remedy)
+    _warn_of_other_runs(file, checked)
+    return checked
+
+
+def _warn_of_other_runs(file: Path, table: Any) -> None:
+    """Warn if a table does not have the runs that are in its folder. A folder without any runs is accepted."""
+    present, stored = {run.parent.name for run in file.parent.glob("*/run.json")}, set(table["run"])
+    if file.name == RESULTS_FILE and present and present != stored:
+        warn_user(
+            f"{file} is out of date. It lacks {len(present - stored)} run(s) of the folder, and has "
+            f"{len(stored - present)} run(s) that are no longer there. Write it again with: unbraid index {file.parent}"
+        )
 
 
 def _checked_table(file: Path, table: Any, remedy: str) -> Any:

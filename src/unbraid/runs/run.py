@@ -181,7 +181,7 @@ class Run:
             The means of p(x|z) for n samples z of the prior, (n, ...).
 
         Raises:
-            UserError: If the method has no prior or no decoder, or `n` is below 1.
+            UserError: If the method has no prior, a prior that depends on labels, or no decoder, or if `n` is below 1.
 
         >>> import unbraid as ub
         >>> (run,) = ub.train("vae", data="sprites", steps=5, quiet=True)
