@@ -158,6 +158,8 @@ def test_stability_has_the_elbo_of_the_runs_that_did_not_diverge() -> None:
     assert "-92.8 nats (affine_diffeomorphic, learning rate 0.01)" in result.text
     (top,) = result.figure.axes  # without the folder of the runs there are no learning curves
     assert [np.isfinite(line.get_ydata()).sum() for line in top.lines] == [2, 3]
+    low, high = ub.analysis.stability(stability_table().query("level == 2 or level == 0")).figure.axes[0].get_xlim()
+    assert low < 1e-4 < 1e-2 < high
     with pytest.raises(UserError, match=r"several learning rates.*unbraid study vitae_stability"):
         ub.analysis.stability(stability_table().query("level == 0"))
 
