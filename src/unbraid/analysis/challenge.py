@@ -14,11 +14,11 @@ from unbraid.analysis.results_table import (
     check_columns,
     check_table,
     columns_with_values,
+    count_best,
     quartiles,
     reject,
     score_columns,
     score_name,
-    sign,
 )
 
 METHOD = "diffusion_vae"
@@ -80,12 +80,10 @@ def add_settings(runs: DataFrame, columns: dict[str, str]) -> DataFrame:
 def summary_text(summary: DataFrame, metrics: list[str]) -> str:
     """Say which dimension has the best median most often, and which values of the other settings there are."""
     scored = summary[summary["quantity"].isin(metrics)].reset_index(drop=True)
-    good = scored["median"] * scored["quantity"].map(sign)
-    leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax()]
-    best = leaders["d"].value_counts()
+    best, combinations = count_best(scored, "quantity", "d")
     others = [f"{name} {', '.join(f'{v:g}' for v in sorted(summary[name].unique()))}" for name in list(SETTINGS)[1:]]
     return (
-        f"Dimension {best.index[0]} has the best median score most often, in {best.iloc[0]} of {best.sum()} "
+        f"Dimension {best.index[0]} has the best median score most often, in {best.iloc[0]} of {combinations} "
         f"combinations of a dataset and a metric, over all runs with {'; '.join(others)}."
     )
 

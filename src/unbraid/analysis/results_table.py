@@ -231,6 +231,23 @@ def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
     return summary.reset_index()
 
 
+def count_best(summary: DataFrame, metric: str, what: str) -> tuple[Series, int]:
+    """Count how often each value of a column has the best median, alone or tied, over datasets and metrics.
+
+    Args:
+        summary: A table with the columns `data`, `median` and the following two.
+        metric: The column with the names of metrics.
+        what: The column whose values are counted.
+
+    Returns:
+        The counts by value, largest first, and the number of combinations of a dataset and a metric.
+    """
+    good = summary["median"] * summary[metric].map(sign)
+    groups = [summary["data"], summary[metric]]
+    best = summary[good == good.groupby(groups).transform("max")].drop_duplicates(["data", metric, what])
+    return best[what].value_counts(), len(summary.drop_duplicates(["data", metric]))
+
+
 def score_name(metric: str) -> str:
     """Return the name of a metric for figures and texts."""
     return SCORE_NAMES.get(metric, metric)
