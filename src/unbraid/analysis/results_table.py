@@ -134,7 +134,7 @@ def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1
     scores = wanted[len(KEYS) :]
     rows[scores] = rows[scores].astype(float).replace([np.inf, -np.inf], np.nan)
     if "status" in table:
-        rows.loc[(table["status"] != "done").to_numpy(), scores] = np.nan
+        rows.loc[table["status"].isin(["new", "partial", "diverged"]).to_numpy(), scores] = np.nan
     return rows
 
 
