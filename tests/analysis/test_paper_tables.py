@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pandas import DataFrame
+from pandas.testing import assert_frame_equal
 
 import unbraid as ub
 from unbraid.analysis import example_results
@@ -84,6 +85,15 @@ def test_challenge_has_one_row_per_dimension_capacity_walk_and_weight() -> None:
     assert "Dimension 20 has the best median score most often, in 1 of 1" in result.text
     with pytest.raises(UserError, match=r"runs of diffusion_vae.*unbraid study diffusion2019"):
         ub.analysis.challenge(example_results(seeds=2, data=["dsprites"]), ["mig"])
+
+
+def test_challenge_separates_settings_without_variants() -> None:
+    table = challenge_table()
+    named, unnamed = (ub.analysis.challenge(part, ["mig"]) for part in (table, table.drop(columns="variant")))
+    assert_frame_equal(named.table, unnamed.table)
+    other = table.assign(**{"setting.space": "projective", "variant": "projective", "run": table["run"] + "p"})
+    with pytest.raises(UserError, match="one run per dataset, setting and seed"):
+        ub.analysis.challenge(DataFrame([*table.to_dict("records"), *other.to_dict("records")]), ["mig"])
 
 
 @pytest.mark.parametrize(

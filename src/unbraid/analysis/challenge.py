@@ -68,13 +68,17 @@ def challenge(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def add_settings(runs: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """Check the runs and return the columns of `KEYS`, the given columns and the columns of `SETTINGS`."""
+    """Check the runs and return the columns of `KEYS`, the given columns and the columns of `SETTINGS`.
+
+    The runs with the same values of `SETTINGS` must have different seeds.
+    """
     check_columns(runs, ["latents", "setting.space", *list(SETTINGS.values())[1:]])
     pairs = zip(runs["setting.space"], runs["latents"], strict=True)
-    dimensions = Series([DIMENSIONS[space](latents) for space, latents in pairs])
-    added = {"d": dimensions} | {name: runs[column] for name, column in list(SETTINGS.items())[1:]}
-    rows = check_table(runs, columns.values())
-    return rows.assign(**{name: values.to_numpy() for name, values in added.items()})
+    dimensions = Series([DIMENSIONS[space](latents) for space, latents in pairs], runs.index)
+    added = DataFrame({"d": dimensions} | {name: runs[column] for name, column in list(SETTINGS.items())[1:]})
+    variants = added.astype(float).apply(lambda row: ", ".join(f"{name} {row[name]:g}" for name in SETTINGS), axis=1)
+    rows = check_table(runs.assign(variant=variants), columns.values())
+    return rows.assign(**{name: added[name].to_numpy() for name in SETTINGS})
 
 
 def summary_text(summary: DataFrame, metrics: list[str]) -> str:
