@@ -6,10 +6,11 @@ import io
 
 import pytest
 import torch
+from pandas import DataFrame
 
 import unbraid as ub
 from unbraid.analysis import growth
-from unbraid.analysis.annealing import measure_run, pivot_quantities, train_with_snapshots
+from unbraid.analysis.annealing import measure_run, pivot_quantities, summary_text, train_with_snapshots
 from unbraid.errors import UserError
 from unbraid.methods import AnnealedVAE
 from unbraid.scoring.selection import draw_examples
@@ -58,6 +59,20 @@ def test_growth_returns_table_figure_and_text() -> None:
     file = io.BytesIO()
     found.figure.savefig(file, format="png", dpi=50)
     assert len(file.getvalue()) > 5_000
+
+
+def test_the_end_is_the_last_step_even_if_the_capacity_was_reached_before() -> None:
+    """The capacity is 5 nats at steps 2 and 3, where the information about x differs."""
+    values = {
+        1: {"capacity": 2.5, "kl": 2.0, "information.x": 0.1, "information.y": 0.5},
+        2: {"capacity": 5.0, "kl": 4.0, "information.x": 0.2, "information.y": 0.6},
+        3: {"capacity": 5.0, "kl": 4.75, "information.x": 1.0, "information.y": 0.6},
+    }
+    rows = [(0, step, name, value) for step, line in values.items() for name, value in line.items()]
+    text = summary_text(DataFrame(rows, columns=["seed", "step", "quantity", "value"]))
+    assert "y at a capacity of 2.5 nats (final information 0.60 nats), x at a capacity of 5 nats (final" in text
+    assert "(final information 1.00 nats)" in text
+    assert "differs from its target by 0.25 nats" in text
 
 
 def test_growth_rejects_invalid_arguments() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pandas import DataFrame
+from pandas.testing import assert_frame_equal
 
 import unbraid as ub
 from unbraid.analysis import example_results
@@ -86,6 +87,15 @@ def test_challenge_has_one_row_per_dimension_capacity_walk_and_weight() -> None:
         ub.analysis.challenge(example_results(seeds=2, data=["dsprites"]), ["mig"])
 
 
+def test_challenge_separates_settings_without_variants() -> None:
+    table = challenge_table()
+    named, unnamed = (ub.analysis.challenge(part, ["mig"]) for part in (table, table.drop(columns="variant")))
+    assert_frame_equal(named.table, unnamed.table)
+    other = table.assign(**{"setting.space": "projective", "variant": "projective", "run": table["run"] + "p"})
+    with pytest.raises(UserError, match="one run per dataset, setting and seed"):
+        ub.analysis.challenge(DataFrame([*table.to_dict("records"), *other.to_dict("records")]), ["mig"])
+
+
 @pytest.mark.parametrize(
     ("space", "latents", "dimension"),
     [("sphere", 11, 10), ("projective", 4, 3), ("torus", 3, 2), ("flat_torus", 4, 2), ("rotations", 9, 3)],
@@ -158,6 +168,8 @@ def test_stability_has_the_elbo_of_the_runs_that_did_not_diverge() -> None:
     assert "-92.8 nats (affine_diffeomorphic, learning rate 0.01)" in result.text
     (top,) = result.figure.axes  # without the folder of the runs there are no learning curves
     assert [np.isfinite(line.get_ydata()).sum() for line in top.lines] == [2, 3]
+    low, high = ub.analysis.stability(stability_table().query("level == 2 or level == 0")).figure.axes[0].get_xlim()
+    assert low < 1e-4 < 1e-2 < high
     with pytest.raises(UserError, match=r"several learning rates.*unbraid study vitae_stability"):
         ub.analysis.stability(stability_table().query("level == 0"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pandas import DataFrame
+from pandas.testing import assert_frame_equal
 from scipy.stats import spearmanr, t
 
 import unbraid as ub
@@ -91,6 +92,13 @@ def test_a_method_without_a_score_is_not_ranked_by_it() -> None:
     ranking = ub.analysis.method_ranking(table, ["mig", "sap"]).table
     assert ranking.query("metric == 'sap'")["rank"].tolist() == [1, 2, 3]
     assert set(ub.analysis.ranking_agreement(table, ["mig", "sap"]).table.query("first != second")["methods"]) == {3}
+
+
+def test_rankings_do_not_depend_on_the_order_of_runs() -> None:
+    table = ub.analysis.example_results(seeds=4, data=["dsprites"])
+    shuffled = table.sample(frac=1, random_state=0)
+    found, again = (ub.analysis.method_ranking(part, ["mig"]).table for part in (table, shuffled))
+    assert_frame_equal(found, again)
 
 
 def test_a_method_with_one_seed_has_no_intervals() -> None:

@@ -288,6 +288,20 @@ def test_quartiles_and_extremes_of_scores() -> None:
     assert quartiles(table, MIG, ["method"])["median"].tolist() == [2, 3]
 
 
+def test_tied_methods_and_capacities_all_count_as_best() -> None:
+    saturated = oracle.results_grid(lambda d, m, level, seed, c: float(m > 0), data="ab", methods="mno", seeds=2)
+    text = analysis.scores(saturated).text
+    assert "in 2 of 2 combinations" in text
+    assert "2 of 3 methods have the best median, alone or tied" in text
+    table = oracle.results_grid(
+        lambda d, m, level, seed, c: float(level > 0) if d else float(level), data="ab", methods=("annealed_vae",),
+        levels=3, seeds=2,
+    )  # fmt: skip
+    assert analysis.capacity(table).text.startswith(
+        "A final capacity of 2 nats has the best median score most often, in 2"
+    )
+
+
 def test_how_often_the_worst_strength_beats_the_best() -> None:
     clear = oracle.results_grid(lambda d, m, level, seed, c: float(10 * level + seed), levels=3, seeds=3)
     assert "in 0 % of pairs" in analysis.strengths(clear).text

@@ -166,7 +166,9 @@ def alignment(
     corners are chosen such that neither pixel noise nor interactions between two factors make the estimated changes of
     two factors look correlated. Factors that are not in `factors`, and categorical factors, are constant within a cell.
 
-    Limitations: Periodic factors are treated as intervals. Pixel noise increases the strengths. The local axes may
+    Limitations: If image changes of two factors are orthogonal and equally strong, any rotation of their axes is
+    principal, and the score is that of axes that agree with the factors. Periodic factors are treated as intervals.
+    Pixel noise increases the strengths. The local axes may
     rotate from cell to cell in ways that no single representation can follow.
 
     References: Rolinek et al. (2019), arXiv:1812.06775; Zietlow et al. (2021), arXiv:2102.06822.

@@ -168,10 +168,11 @@ def factor_names(summary: DataFrame) -> list[str]:
 def summary_text(summary: DataFrame) -> str:
     """Say in which order factors are learned, and how much information there is about them at the end."""
     table = pivot_quantities(summary)
-    median = table.groupby("capacity").median(numeric_only=True)
+    median = table.groupby("step").median(numeric_only=True)  # the capacity may be the same at several steps
     names = factor_names(summary)
     last = median.iloc[-1]
-    half = {name: median.index[(median[f"information.{name}"] >= last[f"information.{name}"] / 2)][0] for name in names}
+    reached = {name: median[f"information.{name}"] >= last[f"information.{name}"] / 2 for name in names}
+    half = {name: float(median.loc[reached[name], "capacity"].iloc[0]) for name in names}
     order = sorted(names, key=lambda name: (half[name], -last[f"information.{name}"]))
     listed = ", ".join(
         f"{name} at a capacity of {half[name]:.3g} nats (final information {last[f'information.{name}']:.2f} nats)"
@@ -179,7 +180,7 @@ def summary_text(summary: DataFrame) -> str:
     )
     return (
         f"As the capacity grows, the factors reach half of their final information in this order: {listed}. The final "
-        f"KL differs from its target by {abs(last['kl'] - median.index[-1]):.2g} nats."
+        f"KL differs from its target by {abs(last['kl'] - last['capacity']):.2g} nats."
     )
 
 
@@ -209,11 +210,11 @@ def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
 
 
 def draw_curves(axes: Axes, table: DataFrame, column: str, style: plots.Style, name: str) -> None:
-    """Draw each seed as a thin line and the median over seeds as a thick line."""
+    """Draw each seed as a thin line and the medians over seeds at each step as a thick line."""
     for _, part in table.groupby("seed"):
         axes.plot(part["capacity"], part[column], color=style["color"], linewidth=0.6, alpha=0.5)
-    median = table.groupby("capacity")[column].median()
-    axes.plot(median.index, median, linewidth=1.6, markersize=3.5, label=name, **style)
+    median = table.groupby("step")[["capacity", column]].median()
+    axes.plot(median["capacity"], median[column], linewidth=1.6, markersize=3.5, label=name, **style)
 
 
 def draw_images(axes: Axes, rows: Sequence[Tensor], names: Sequence[str]) -> None:

@@ -14,11 +14,11 @@ from unbraid.analysis.results_table import (
     Result,
     check_table,
     columns_with_values,
+    count_best,
     quartiles,
     reject,
     score_columns,
     score_name,
-    sign,
 )
 
 METHOD, INFORMATION = "annealed_vae", "information."
@@ -71,11 +71,10 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 def summary_text(summary: DataFrame, metrics: list[str]) -> str:
     """Say which capacity has the best median most often, and how close the KL is to its target."""
     scored = summary[summary["quantity"].isin(metrics)]
-    good = scored["median"] * scored["quantity"].map(sign)
-    leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax(), "strength"].value_counts()
+    leaders, combinations = count_best(scored, "quantity", "strength")
     text = (
         f"A final capacity of {leaders.index[0]:g} nats has the best median score most often, in {leaders.iloc[0]} of "
-        f"{leaders.sum()} combinations of a dataset and a metric."
+        f"{combinations} combinations of a dataset and a metric."
     )
     kl = summary[summary["quantity"] == "train.kl"]
     gap = (kl["median"] - kl["strength"]).abs().median()

@@ -14,11 +14,11 @@ from unbraid.analysis.results_table import (
     check_columns,
     check_table,
     columns_with_values,
+    count_best,
     quartiles,
     reject,
     score_columns,
     score_name,
-    sign,
 )
 
 METHOD = "diffusion_vae"
@@ -68,24 +68,26 @@ def challenge(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def add_settings(runs: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """Check the runs and return the columns of `KEYS`, the given columns and the columns of `SETTINGS`."""
+    """Check the runs and return the columns of `KEYS`, the given columns and the columns of `SETTINGS`.
+
+    The runs with the same values of `SETTINGS` must have different seeds.
+    """
     check_columns(runs, ["latents", "setting.space", *list(SETTINGS.values())[1:]])
     pairs = zip(runs["setting.space"], runs["latents"], strict=True)
-    dimensions = Series([DIMENSIONS[space](latents) for space, latents in pairs])
-    added = {"d": dimensions} | {name: runs[column] for name, column in list(SETTINGS.items())[1:]}
-    rows = check_table(runs, columns.values())
-    return rows.assign(**{name: values.to_numpy() for name, values in added.items()})
+    dimensions = Series([DIMENSIONS[space](latents) for space, latents in pairs], runs.index)
+    added = DataFrame({"d": dimensions} | {name: runs[column] for name, column in list(SETTINGS.items())[1:]})
+    variants = added.astype(float).apply(lambda row: ", ".join(f"{name} {row[name]:g}" for name in SETTINGS), axis=1)
+    rows = check_table(runs.assign(variant=variants), columns.values())
+    return rows.assign(**{name: added[name].to_numpy() for name in SETTINGS})
 
 
 def summary_text(summary: DataFrame, metrics: list[str]) -> str:
     """Say which dimension has the best median most often, and which values of the other settings there are."""
     scored = summary[summary["quantity"].isin(metrics)].reset_index(drop=True)
-    good = scored["median"] * scored["quantity"].map(sign)
-    leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax()]
-    best = leaders["d"].value_counts()
+    best, combinations = count_best(scored, "quantity", "d")
     others = [f"{name} {', '.join(f'{v:g}' for v in sorted(summary[name].unique()))}" for name in list(SETTINGS)[1:]]
     return (
-        f"Dimension {best.index[0]} has the best median score most often, in {best.iloc[0]} of {best.sum()} "
+        f"Dimension {best.index[0]} has the best median score most often, in {best.iloc[0]} of {combinations} "
         f"combinations of a dataset and a metric, over all runs with {'; '.join(others)}."
     )
 

@@ -122,9 +122,10 @@ def rank_methods(table: DataFrame, columns: dict[str, str], methods: int) -> Dat
 def _rank_by_seeds(scores: pd.Series, direction: float) -> DataFrame:
     """Rank methods, best first. The index of `scores` has two levels, method and seed.
 
-    `direction` is 1 if high scores are good, and -1 otherwise.
+    `direction` is 1 if high scores are good, and -1 otherwise. The result does not depend on the order of the scores.
     """
-    values = {str(method): part.to_numpy() for method, part in scores.groupby(level=0, sort=False)}
+    ordered = scores.sort_index()
+    values = {str(method): part.to_numpy() for method, part in ordered.groupby(level=0)}
     means = np.array([part.mean() for part in values.values()])
     single = np.array([len(part) < 2 for part in values.values()])
     low, high = (np.where(single, np.nan, ends) for ends in resampled_ranks(list(values.values()), direction))

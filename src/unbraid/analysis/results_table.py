@@ -134,7 +134,7 @@ def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1
     scores = wanted[len(KEYS) :]
     rows[scores] = rows[scores].astype(float).replace([np.inf, -np.inf], np.nan)
     if "status" in table:
-        rows.loc[(table["status"] != "done").to_numpy(), scores] = np.nan
+        rows.loc[table["status"].isin(["new", "partial", "diverged"]).to_numpy(), scores] = np.nan
     return rows
 
 
@@ -229,6 +229,23 @@ def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
     summary.columns = pd.Index(["low", "median", "high"])
     summary.insert(0, "runs", groups.size())
     return summary.reset_index()
+
+
+def count_best(summary: DataFrame, metric: str, what: str) -> tuple[Series, int]:
+    """Count how often each value of a column has the best median, alone or tied, over datasets and metrics.
+
+    Args:
+        summary: A table with the columns `data`, `median` and the following two.
+        metric: The column with the names of metrics.
+        what: The column whose values are counted.
+
+    Returns:
+        The counts by value, largest first, and the number of combinations of a dataset and a metric.
+    """
+    good = summary["median"] * summary[metric].map(sign)
+    groups = [summary["data"], summary[metric]]
+    best = summary[good == good.groupby(groups).transform("max")].drop_duplicates(["data", metric, what])
+    return best[what].value_counts(), len(summary.drop_duplicates(["data", metric]))
 
 
 def score_name(metric: str) -> str:

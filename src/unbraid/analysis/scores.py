@@ -12,6 +12,7 @@ from pandas import DataFrame
 from unbraid.analysis import plots
 from unbraid.analysis.results_table import (
     Result,
+    count_best,
     quartiles,
     score_name,
     scored_rows,
@@ -40,12 +41,11 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     rows, columns = scored_rows(table, metrics)
     summary = quartiles_by_metric(rows, columns, ["data", "method"])
     summary = add_extremes(summary, rows, columns, ["data", "method"])
-    good = summary["median"] * summary["metric"].map(sign)
-    leaders = summary.loc[good.groupby([summary["data"], summary["metric"]]).idxmax(), "method"].value_counts()
+    leaders, combinations = count_best(summary, "metric", "method")
     text = (
         f"{plots.display_name(leaders.index[0])} has the best median score most often, in {leaders.iloc[0]} of "
-        f"{leaders.sum()} combinations of a dataset and a metric. {len(leaders)} of {rows['method'].nunique()} methods "
-        "have the best median in at least one combination."
+        f"{combinations} combinations of a dataset and a metric. {len(leaders)} of {rows['method'].nunique()} methods "
+        "have the best median, alone or tied, in at least one combination."
     )
     return Result(summary, draw_scores(rows, columns), text)
 

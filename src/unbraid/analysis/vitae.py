@@ -113,8 +113,10 @@ def draw_stability(summary: DataFrame, curves: DataFrame | None) -> Figure:
                 style = styles[str(name)]
                 plots.draw_band(axes, part, x, style if x == "learning_rate" else {**style, "marker": ""})
             plots.set_labels(axes, x=x.replace("_", " "))
+    rates = summary["learning_rate"]
     for axes, data in zip(grid[0], names, strict=True):
         axes.set_xscale("log")
+        axes.set_xlim(rates.min() / 1.5, rates.max() * 1.5)  # also where all runs diverged
         plots.set_labels(axes, data)
     for line in grid:
         plots.set_labels(line[0], y="ELBO [nats]")
