@@ -264,7 +264,7 @@ def rate_list(rates: float | Iterable[float] | None) -> list[Any]:
 
 def check_checkpoint_seconds(seconds: Any) -> None:
     """Raise a UserError unless the minimum time between two checkpoints is a number that is not negative."""
-    if not isinstance(seconds, Real) or not seconds >= 0:  # `not` for NaN, with which none would be written
+    if not (isinstance(seconds, Real) and float(seconds) >= 0):  # with NaN, none would ever be written
         raise UserError(f"The argument 'checkpoint_seconds' must be a number >= 0. Got {seconds!r} instead.")
 
 
