@@ -145,7 +145,7 @@ def tied() -> nn.Sequential:
 
 def second_derivatives_needed() -> nn.Sequential:
     layer = Conv(1, 8, 4)
-    layer.plain = True
+    layer.twice_differentiable = True
     return nn.Sequential(layer, nn.ReLU())
 
 
