@@ -145,7 +145,7 @@ def tied() -> nn.Sequential:
 
 def second_derivatives_needed() -> nn.Sequential:
     layer = Conv(1, 8, 4)
-    layer.plain = True
+    layer.twice_differentiable = True
     return nn.Sequential(layer, nn.ReLU())
 
 
@@ -214,7 +214,7 @@ def test_training_has_the_bits_of_ordinary_modules(precision: Any, monkeypatch: 
         RunSpec(BetaVAE(), data.name, seed, 10, 8, 1e-3, LATENTS, "locatello", precision=precision) for seed in (0, 1)
     ]
     fast = Stack(specs, data, NETS["locatello"])
-    monkeypatch.setattr("unbraid.training.stack.use_fast_sequences", lambda net: None)
+    monkeypatch.setattr("unbraid.training.stack_state.use_fast_sequences", lambda net: None)
     plain = Stack(copy.deepcopy(specs), data, NETS["locatello"])
     assert [type(stack.modules[1].net.encoder) for stack in (fast, plain)] == [FastSequential, nn.Sequential]
     for _ in range(3):

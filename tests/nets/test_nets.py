@@ -165,7 +165,7 @@ def test_gradients_of_plain_convolutions_can_be_differentiated_under_vmap() -> N
         return cast(Tensor, gradient.square().sum())
 
     fast = torch.stack([gradient_size(images) for images in x])
-    layer.plain = True
+    layer.twice_differentiable = True
     plain = torch.func.vmap(gradient_size)(x)
     torch.testing.assert_close(plain, fast)
     found, expected = (torch.autograd.grad(sizes.sum(), [layer.weight, layer.bias]) for sizes in (plain, fast))

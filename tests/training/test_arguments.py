@@ -43,6 +43,9 @@ def test_a_method_without_defaults_says_what_is_missing() -> None:
         ({"data": 3}, "Got int instead. See ub.data.from_arrays"),
         ({"data": np.zeros((4, 4, 4, 4))}, "Images must have shape"),
         ({"data": "arrays"}, "Or pass the path of your own"),
+        ({"learning_rate": []}, "at least one learning rate"),
+        ({"checkpoint_seconds": -1.0}, "'checkpoint_seconds' must be a number >= 0. Got -1"),
+        ({"checkpoint_seconds": float("nan")}, "'checkpoint_seconds' must be a number >= 0. Got nan"),
     ],
 )
 def test_slips_say_what_is_meant(arguments: dict[str, Any], message: str) -> None:

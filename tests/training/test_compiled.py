@@ -19,7 +19,7 @@ from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.training import compiled as compiled_module
-from unbraid.training.compiled import MIN_COMPILED_STEPS, first_difference
+from unbraid.training.compiled import MIN_COMPILED_STEPS, first_changed_result
 from unbraid.training.stack import Stack
 
 pytest.importorskip("triton", reason="Triton is not installed here")
@@ -113,16 +113,16 @@ def test_a_compiled_step_must_have_the_same_result_at_another_step(monkeypatch: 
     assert compiled.compiled is None
 
 
-def test_first_difference_compares_every_run() -> None:
+def test_first_changed_result_compares_every_run() -> None:
     terms, rows = torch.tensor([[1000.0, 15.0], [900.0, 12.0]]), torch.ones(2, 3)
     nan = torch.tensor([[1.0], [float("nan")]])
-    assert first_difference([terms, rows], [terms, rows]) == ""
-    assert first_difference([terms * 1.001, rows * 1.001], [terms, rows]) == ""
-    assert first_difference([terms * nan, rows * nan], [terms * nan, rows * nan]) == ""
-    assert first_difference([terms + torch.tensor([0.0, 9.0]), rows], [terms, rows]).startswith("9,")
-    assert first_difference([terms, rows + torch.tensor([[0.0], [1.0]])], [terms, rows]).startswith("1.732,")
-    assert first_difference([terms, rows * nan], [terms, rows]) != ""
-    assert first_difference([terms, 2 * rows], [terms, rows * nan]) != ""
+    assert first_changed_result([terms, rows], [terms, rows]) == ""
+    assert first_changed_result([terms * 1.001, rows * 1.001], [terms, rows]) == ""
+    assert first_changed_result([terms * nan, rows * nan], [terms * nan, rows * nan]) == ""
+    assert first_changed_result([terms + torch.tensor([0.0, 9.0]), rows], [terms, rows]).startswith("9,")
+    assert first_changed_result([terms, rows + torch.tensor([[0.0], [1.0]])], [terms, rows]).startswith("1.732,")
+    assert first_changed_result([terms, rows * nan], [terms, rows]) != ""
+    assert first_changed_result([terms, 2 * rows], [terms, rows * nan]) != ""
 
 
 def test_stacks_on_a_cpu_are_compiled_on_request_only() -> None:

@@ -107,7 +107,7 @@ def test_storage_order_converts_back_to_checkpoint_order(name: str) -> None:
     builder, shape, method = NETWORKS[name]
     net = build_net(RunSpec(method, "noise", latents=3), shape, builder)
     files, rate = Layout.from_module(net), torch.tensor([1e-3, 2e-3])
-    storages = [Storage.plain(files, method, rate), Storage.fused(net, method, rate, shape, "bernoulli")]
+    storages = [Storage.unfused(files, method, rate), Storage.fused(net, method, rate, shape, "bernoulli")]
     rows = torch.randn(2, files.size)
     for storage in storages:
         stored = storage.to_storage_order(list(rows))

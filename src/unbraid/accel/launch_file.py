@@ -269,15 +269,15 @@ def _check_found(entry: Found, precision: TunedPrecision, where: str) -> None:
     for time in (entry.microseconds, entry.package_microseconds):
         if time is not None and not (math.isfinite(time) and time > 0):
             raise WrongContentError(f"The times of {where!r} must be positive. Got {time} instead.")
-    allowed = [_plain(launch) for launch in candidates(entry.key, precision)]
-    if entry.settings is not None and _plain(entry.settings) not in allowed:
+    allowed = [_as_text(launch) for launch in candidates(entry.key, precision)]
+    if entry.settings is not None and _as_text(entry.settings) not in allowed:
         raise WrongContentError(
             f"The field '{where}.settings' must be settings that unbraid tune tries for this layer. Got "
-            f"{_plain(entry.settings)} instead."
+            f"{_as_text(entry.settings)} instead."
         )
 
 
-def _plain(launch: Launch) -> str:
+def _as_text(launch: Launch) -> str:
     """Return settings as text. In Python, 1 and True are equal, but their texts are not."""
     return json.dumps(launch, sort_keys=True)
 

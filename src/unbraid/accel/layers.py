@@ -196,17 +196,17 @@ class Conv(nn.Conv2d):
     """A stride-2 convolution that halves the side of the image.
 
     If `reduced`, the layer multiplies in bfloat16 and adds in float32. The output has the dtype of the input. If
-    `plain`, it always uses PyTorch's function, whose gradient can be differentiated under `vmap`.
+    `twice_differentiable`, it always uses PyTorch's function, whose gradient can be differentiated under `vmap`.
     """
 
     reduced = False
-    plain = False
+    twice_differentiable = False
 
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
     def forward(self, x: Tensor) -> Tensor:
-        fast = x.device.type == "cpu" and x.shape[-1] % 2 == x.shape[-2] % 2 == 0 and not self.plain
+        fast = x.device.type == "cpu" and x.shape[-1] % 2 == x.shape[-2] % 2 == 0 and not self.twice_differentiable
         convolve: Callable[..., Tensor] = FastConv.apply if fast else conv
         return convolve(*self.operands(x, self.weight, cast(Tensor, self.bias))).to(x.dtype)
 

@@ -67,7 +67,7 @@ def relu_gradient_(g: Tensor, y: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Layer:
+class SequentialLayer:
     """A layer with parameters, and the modules without parameters next to it.
 
     Attributes:
@@ -98,17 +98,17 @@ class Layer:
         return FORMULAS[type(self.module)][1](x, weight, g, input_needed)
 
 
-def layers_of(modules: Iterable[nn.Module]) -> list[Layer]:
+def layers_of(modules: Iterable[nn.Module]) -> list[SequentialLayer]:
     """Return the layers of which a sequence of modules consists.
 
     The list is empty if the sequence contains other modules, or no convolution. Without convolutions, there is little
     to gain.
     """
-    layers: list[Layer] = []
+    layers: list[SequentialLayer] = []
     reshape: nn.Module | None = None
     for module in modules:
-        if type(module) in FORMULAS and _is_plain(module) and _fits(layers, reshape, module):
-            layers.append(Layer(module, reshape, relu=False))
+        if type(module) in FORMULAS and _computes_formula(module) and _fits(layers, reshape, module):
+            layers.append(SequentialLayer(module, reshape, relu=False))
             reshape = None
         elif "forward" in vars(module):
             return []
@@ -124,16 +124,17 @@ def layers_of(modules: Iterable[nn.Module]) -> list[Layer]:
     return layers if reshape is None and distinct and convolutional else []
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _computes_formula(module: nn.Module) -> bool:
     """Return whether a layer computes the formula of its class with the parameters weight and bias.
 
-    Its `forward` must not have been replaced, and it must not be a convolution marked as `plain`.
+    Its `forward` must not have been replaced, and it must not be a convolution marked as `twice_differentiable`.
     """
-    names = [name for name, _ in module.named_parameters()]
-    return names == ["weight", "bias"] and not getattr(module, "plain", False) and "forward" not in vars(module)
+    if getattr(module, "twice_differentiable", False) or "forward" in vars(module):
+        return False
+    return [name for name, _ in module.named_parameters()] == ["weight", "bias"]
 
 
-def _fits(before: Sequence[Layer], reshape: nn.Module | None, module: nn.Module) -> bool:
+def _fits(before: Sequence[SequentialLayer], reshape: nn.Module | None, module: nn.Module) -> bool:
     """Return whether a layer can follow others: dense layers need flat examples, and convolutions need images."""
     flat = type(module) is nn.Linear
     if isinstance(reshape, nn.Flatten):
@@ -193,7 +194,7 @@ class FastSequential(nn.Sequential):
         fast_layers: The layers of the sequence, or an empty list if the autograd function cannot compute it.
     """
 
-    fast_layers: list[Layer]
+    fast_layers: list[SequentialLayer]
 
     def __init__(self, *modules: Any) -> None:
         super().__init__(*modules)
@@ -220,10 +221,10 @@ class FastSequential(nn.Sequential):
         self, x: Tensor, parameters: Sequence[Tensor], g: Tensor, needed: Sequence[bool]
     ) -> list[Tensor | None]:
         """Return the gradients of the input and the parameters, computed so that they can be differentiated."""
-        plain = nn.Sequential(*self)
-        names = [name for name, _ in plain.named_parameters()]
+        ordinary = nn.Sequential(*self)
+        names = [name for name, _ in ordinary.named_parameters()]
         with torch.enable_grad():
-            y = functional_call(plain, dict(zip(names, parameters, strict=True)), (x,))
+            y = functional_call(ordinary, dict(zip(names, parameters, strict=True)), (x,))
         inputs = [value for value, wanted in zip((x, *parameters), needed, strict=True) if wanted]
         found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
         return [next(found) if wanted else None for wanted in needed]

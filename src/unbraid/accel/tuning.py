@@ -263,8 +263,8 @@ def compiler(device: torch.device) -> Iterator[CompileAll]:
         def compile_all(key: Key, search: Search) -> None:
             launches = candidates(key, search.precision)
             parts = [launches[i::processes] for i in range(processes)]
-            plain = dataclasses.replace(search, keys=(key,))
-            list(pool.map(compile_part, [plain] * processes, parts))
+            one_layer = dataclasses.replace(search, keys=(key,))
+            list(pool.map(compile_part, [one_layer] * processes, parts))
 
         yield compile_all
 

@@ -75,7 +75,7 @@ def make_differentiable_twice(encoder: nn.Module, smooth: bool) -> None:
                 "another normalisation, such as GroupNorm, or set track_running_stats=False."
             )
         if isinstance(module, Conv):
-            module.plain = True
+            module.twice_differentiable = True
         for name, child in list(module._modules.items()):  # named_children() would skip a layer that occurs again
             if smooth and isinstance(child, PIECEWISE_LINEAR):
                 setattr(module, name, nn.SiLU())

@@ -15,9 +15,11 @@ Terms:
 2. `train` checks the specs, locks the output folder and loads the runs that are already trained.
 3. `schedule` decides which runs form a stack and which stacks train at the same time.
 4. `loop` takes the training steps and writes logs, checkpoints and finished runs.
-5. `stack` computes one step of a stack.
+5. `stack` takes one step of a stack, with the gradients of `stack_gradients`.
+6. `stack_state` stores the parameters of a stack and the state of its training.
 
 A module in this list imports no earlier module of the list. Of the other modules, `active` contains the records that
-`schedule` passes to `loop`, `memory` measures how many runs fit into the memory of a GPU, `rows` describes how a stack
-stores parameters, and `fused` contains networks that compute a whole stack in GPU kernels.
+`schedule` passes to `loop`, `memory` measures how many runs fit into the memory of a GPU, `objective` computes the loss
+of one run, `rows` describes how a row stores parameters, `threads` computes runs on several CPU threads, and `fused`
+contains networks that compute a whole stack in GPU kernels.
 """

@@ -24,7 +24,8 @@ from unbraid.runs.run_data import warn_about_changed_files
 from unbraid.runs.sources import own_sources
 from unbraid.runs.spec import RunSpec
 from unbraid.training.parts import BatchPart
-from unbraid.training.stack import Divergence, Stack
+from unbraid.training.stack import Stack
+from unbraid.training.stack_state import Divergence
 from unbraid.training.validation import Validate
 
 

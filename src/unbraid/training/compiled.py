@@ -57,7 +57,7 @@ def compile_step(
         return None
     with context():
         expected = function(*others)
-    if difference := first_difference(found, expected):
+    if difference := first_changed_result(found, expected):
         warn_user(
             f"Compiling this step changes its result. The difference is {difference}. Training continues without "
             "compilation, which may be slower. Objectives must be deterministic and use only PyTorch operations."
@@ -66,7 +66,7 @@ def compile_step(
     return compiled
 
 
-def first_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
+def first_changed_result(found: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
     """Return a description of the first tensor that differs from its expected value, or "" if there is none.
 
     The first tensor has the terms of each run, and each of its elements is compared. Of the others, (r, ...), the norm

@@ -21,8 +21,9 @@ from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.noise import Noise
 from unbraid.runs.spec import RunSpec, registry_name
+from unbraid.training.objective import DATA
 from unbraid.training.parts import BatchPart
-from unbraid.training.stack import DATA, Stack
+from unbraid.training.stack import Stack
 
 # Maximum differences by rounding, relative to the tensor itself and to the largest tensor of its kind. In float32,
 # differences could be much larger, because rounding may change the sign of the input of a ReLU, and then a gradient
@@ -62,7 +63,7 @@ def check_divisible(specs: Sequence[RunSpec], data: FactorData, builder: PairBui
                 f"Before training, the gradient of a whole batch is computed on {data.device}, to compare it with "
                 f"those of its parts. A batch of {spec.batch} does not fit into the free memory. Use a smaller batch."
             ) from error
-        if difference := first_difference(whole, parts):
+        if difference := first_indivisible_result(whole, parts):
             raise indivisible_error(spec, difference)
 
 
@@ -102,7 +103,7 @@ def _in_float64(buffer: Tensor) -> Tensor:
     return buffer.double() if buffer.is_floating_point() else buffer
 
 
-def first_difference(whole: Results, parts: Sequence[Results]) -> str:
+def first_indivisible_result(whole: Results, parts: Sequence[Results]) -> str:
     """Return a description of the first result for which the parts differ from the whole batch, or "".
 
     Terms and gradients are averaged over the parts. Buffers, which every process updates by itself, must be equal in

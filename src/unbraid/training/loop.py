@@ -25,7 +25,8 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup, rounding_depends_on_stack
-from unbraid.training.stack import FINISH, Stack
+from unbraid.training.objective import FINISH
+from unbraid.training.stack import Stack
 from unbraid.training.threads import map_in_threads
 
 MAX_LOG_LINES = 200  # per run

@@ -33,7 +33,7 @@ def needs_loop(spec: RunSpec, net: VAENet) -> bool:
     return spec.precision == "bf16" and spec.net not in NETS and convolutional
 
 
-def to_channels_last(x: Tensor) -> Tensor:
+def images_to_channels_last(x: Tensor) -> Tensor:
     """Return images (b, c, h, w) in channels-last memory, which convolutions on a GPU prefer. Keep other tensors."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 

@@ -169,7 +169,7 @@ class Storage:
     copied: tuple[str, ...] = ()
 
     @classmethod
-    def plain(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
+    def unfused(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
         """Create a storage whose order is the checkpoint order."""
         return cls(layout, None, {name: layout.adam(name, method, learning_rate) for name in layout.shapes})
 
@@ -181,13 +181,13 @@ class Storage:
         learning_rate: Tensor,
         shape: tuple[int, ...],
         likelihood: str,
-        plain: Sequence[str] = (),
+        without_kernels: Sequence[str] = (),
     ) -> Storage:
         """Replace networks inside `net` by modules that call GPU kernels, where these exist, and return the storage.
 
         See `fuse` for the networks that are replaced. A network is replaced only if all its parameters have the same
         constants of Adam and epsilon is positive. With an epsilon of 0, the padding would be divided by 0, because its
-        moments are 0. Nothing inside the children in `plain` is replaced.
+        moments are 0. Nothing inside the children in `without_kernels` is replaced.
         """
         from unbraid.training.fused.modules import Fused, fuse
 
@@ -201,7 +201,7 @@ class Storage:
             inside = parameters_of(network)
             uniform = len({constants_of(name) for name in inside}) == 1
             epsilon_positive = uniform and original.adam(inside[0], method, learning_rate).epsilon > 0
-            return epsilon_positive and network.partition(".")[0] not in plain
+            return epsilon_positive and network.partition(".")[0] not in without_kernels
 
         fuse(net, shape, likelihood, replaceable)
         layout = Layout.from_module(net)

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,17 @@ def check_callback(on_log: LogCallback | None) -> None:
 
 def rate_list(rates: float | Iterable[float] | None) -> list[Any]:
     """Return one learning rate, or several, as a list. `RunSpec` checks their values."""
-    return [rates] if isinstance(rates, str) or not isinstance(rates, Iterable) else list(rates)
+    if isinstance(rates, str) or not isinstance(rates, Iterable):
+        return [rates]
+    if listed := list(rates):
+        return listed
+    raise UserError("Pass at least one learning rate, such as 1e-4. Got an empty list instead.")
+
+
+def check_checkpoint_seconds(seconds: Any) -> None:
+    """Raise a UserError unless the minimum time between two checkpoints is a number that is not negative."""
+    if not (isinstance(seconds, Real) and float(seconds) >= 0):  # with NaN, none would ever be written
+        raise UserError(f"The argument 'checkpoint_seconds' must be a number >= 0. Got {seconds!r} instead.")
 
 
 def seed_list(seeds: int | Iterable[int]) -> list[int]:
@@ -366,6 +377,7 @@ def train_checked_specs(
     On Ctrl-C or SIGTERM, training completes the current step, writes a checkpoint and ends. A second signal ends it at
     once.
     """
+    check_checkpoint_seconds(checkpoint_seconds)
     unique = {spec.id: spec for spec in specs}
     fingerprint, files = (None, None) if out is None else (memory_fingerprint(data), files_digest(data))
     gpu = launch_provenance(data.device.index) if supports_kernels(data.device) else {}

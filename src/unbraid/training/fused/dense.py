@@ -45,7 +45,7 @@ def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | No
     """
     layers: list[tuple[nn.Linear, float]] = []
     for module in modules:
-        if type(module) is nn.Linear and is_plain_layer(module) and all(module is not layer for layer, _ in layers):
+        if type(module) is nn.Linear and is_ordinary(module) and all(module is not layer for layer, _ in layers):
             layers.append((module, 1.0))
         elif layers and layers[-1][1] == 1.0 and (slope := _negative_slope(module)) is not None:
             layers[-1] = (layers[-1][0], slope)
@@ -54,7 +54,7 @@ def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | No
     return layers or None
 
 
-def is_plain_layer(layer: nn.Module) -> bool:
+def is_ordinary(layer: nn.Module) -> bool:
     """Return whether a layer has exactly the parameters weight and bias."""
     return [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
 

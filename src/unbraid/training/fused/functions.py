@@ -36,7 +36,7 @@ from unbraid.accel.kernels.blocked import to_blocked, zero_border
 from unbraid.accel.kernels.part_sums import PartSums
 from unbraid.accel.tracing import opaque
 from unbraid.training.fused import dense
-from unbraid.training.fused.networks import Layer, Plan
+from unbraid.training.fused.networks import PackedConv, Plan
 from unbraid.training.fused.streams import (
     Product,
     SideStream,
@@ -49,7 +49,7 @@ from unbraid.training.fused.streams import (
 block_images = opaque(to_blocked)
 
 
-def convolve(copy: Tensor, layer: Layer, x: Tensor) -> Tensor:
+def convolve(copy: Tensor, layer: PackedConv, x: Tensor) -> Tensor:
     """Apply a convolution layer with its ReLU."""
     weight, bias = layer.weight.flat_view(copy), layer.bias.flat_view(copy)
     if layer.kernel == 2:
@@ -122,7 +122,7 @@ class Encode(Function):
 
 def convolutions_backward(
     copy: Tensor,
-    layers: tuple[Layer, ...],
+    layers: tuple[PackedConv, ...],
     images: list[Tensor],
     g: Tensor,
     out: Tensor,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
-from unbraid.training.fused.dense import Dense, dense_layers, is_plain_layer, layers_in, pack_dense
+from unbraid.training.fused.dense import Dense, dense_layers, is_ordinary, layers_in, pack_dense
 from unbraid.training.fused.packing import Packing, Slot, arrange_2x2, arrange_4x4, arrange_vector
 
 STORED_CHANNELS = {1: 1, 3: 4}  # number of channels of an image: number of channels of its blocked version
@@ -21,7 +21,7 @@ SIDES = (32, 64, 128, 256)  # supported sides of images in pixels
 
 
 @dataclass(frozen=True)
-class Layer:
+class PackedConv:
     """A stride-2 convolution or transposed convolution, between a large and a small image.
 
     Attributes:
@@ -57,7 +57,7 @@ class Plan:
     """
 
     packing: Packing
-    convs: tuple[Layer, ...]
+    convs: tuple[PackedConv, ...]
     dense: tuple[Dense, ...]
     inputs: int
     outputs: int
@@ -67,7 +67,7 @@ class Plan:
 def _pop_layers_with_relu(modules: list[nn.Module], kind: type[Conv] | type[ConvTranspose]) -> list[nn.Module]:
     """Remove a layer of type `kind` and a ReLU while the list begins with both. Return the removed layers."""
     found: list[nn.Module] = []
-    while len(modules) > 1 and type(modules[0]) is kind and is_plain_layer(modules[0]) and type(modules[1]) is nn.ReLU:
+    while len(modules) > 1 and type(modules[0]) is kind and is_ordinary(modules[0]) and type(modules[1]) is nn.ReLU:
         found.append(modules.pop(0))
         modules.pop(0)
     return found
@@ -96,7 +96,7 @@ def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
         plain = i == len(convs) - 1 or kernels[i + 1] == 2
         weight = packing.add(layer.weight.shape, arrange_4x4(stored) if kernels[i] == 4 else arrange_2x2)
         bias = packing.add(layer.bias.shape, arrange_vector(layer.out_channels))  # type: ignore[union-attr]
-        layers.append(Layer(kernels[i], shape[1] >> (i + 1), stored, layer.out_channels, plain, weight, bias))
+        layers.append(PackedConv(kernels[i], shape[1] >> (i + 1), stored, layer.out_channels, plain, weight, bias))
     dense = pack_dense(packing, linear, before=flat)
     return Plan(
         packing, tuple(layers), tuple(dense), linear[0][0].in_features, linear[-1][0].out_features, _image_shape(shape)
@@ -126,7 +126,7 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
         stored = layer.out_channels if i < len(convs) - 1 else STORED_CHANNELS[shape[0]]
         weight = packing.add(layer.weight.shape, arrange_4x4(stored))
         bias = packing.add(layer.bias.shape, arrange_vector(stored))  # type: ignore[union-attr]
-        layers.append(Layer(4, side << i, stored, layer.in_channels, i == 0, weight, bias))
+        layers.append(PackedConv(4, side << i, stored, layer.in_channels, i == 0, weight, bias))
     return Plan(packing, tuple(layers), tuple(dense), linear[0][0].in_features, 0, _image_shape(shape))
 
 
