@@ -45,10 +45,10 @@ def write_atomic(path: Path, content: bytes) -> None:
         if not _write_to_stream(path, content):
             _replace_file(Path(os.path.realpath(path)), content)
     except OSError as error:
-        folder = "Free some space or choose another folder" if error.errno in FULL else "Choose another folder"
+        advice = "Free some space or choose another folder" if error.errno in FULL else "Choose another folder"
         raise UserError(
-            f"Could not write {path}: {error.strerror}. Existing files are unchanged. {folder}, then repeat the command "
-            "to resume from the last checkpoint."
+            f"Could not write {path}: {error.strerror}. Existing files are unchanged. {advice}, then repeat the "
+            "command to resume from the last checkpoint."
         ) from error
 
 
