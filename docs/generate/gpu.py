@@ -208,6 +208,6 @@ def compiled_table() -> str:
     return "\n\n".join([
         f"{bench['seeds']} seeds were trained on {bench['data']} for {bench['steps']:,} steps without and with "
         f"compiled steps, on one {bench['machine']['devices'][0]} (`benchmarks/bench_compiled.py`). The two "
-        "p-values are those of the table above.",
+        "p-values are those of the [comparison of precisions](#precision).",
         table(["method", "loss or score", *kinds, "p, means", "p, distributions"], body),
     ])  # fmt: skip

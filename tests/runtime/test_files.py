@@ -50,7 +50,7 @@ def test_a_symbolic_link_stays_and_its_file_is_written(tmp_path: Path, present: 
 def test_links_that_form_a_loop_are_refused(tmp_path: Path) -> None:
     link = tmp_path / "loop"
     link.symlink_to(link)
-    with pytest.raises(UserError, match="Could not write"):
+    with pytest.raises(UserError, match=r"Could not write .*unchanged\. Choose another folder"):
         write_atomic(link, b"new")
     assert link.is_symlink()
 
@@ -65,7 +65,7 @@ def test_a_device_is_written_to(tmp_path: Path) -> None:
 
 
 def test_a_full_device_is_reported() -> None:
-    with pytest.raises(UserError, match=r"Could not write /dev/full: No space left on device\."):
+    with pytest.raises(UserError, match=r"Could not write /dev/full: No space left on device\..* Free some space"):
         write_atomic(Path("/dev/full"), b"new")
 
 

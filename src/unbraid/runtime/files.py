@@ -21,6 +21,7 @@ try:
 except ImportError:  # on Windows, which needs no locks here, because open files cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that a full disk or a quota causes
 TEMPORARY = ".tmp"  # ending of the names of temporary files
 TEMPORARY_NAME = 200  # maximum number of characters of a file's name that the name of its temporary file contains
 
@@ -44,9 +45,10 @@ def write_atomic(path: Path, content: bytes) -> None:
         if not _write_to_stream(path, content):
             _replace_file(Path(os.path.realpath(path)), content)
     except OSError as error:
+        advice = "Free some space or choose another folder" if error.errno in FULL else "Choose another folder"
         raise UserError(
-            f"Could not write {path}: {error.strerror}. Existing files are unchanged. Free some space or choose "
-            "another folder, then repeat the command to resume from the last checkpoint."
+            f"Could not write {path}: {error.strerror}. Existing files are unchanged. {advice}, then repeat the "
+            "command to resume from the last checkpoint."
         ) from error
 
 
