@@ -31,7 +31,7 @@ from unbraid.accel.launch_candidates import Launch
 from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import critic
 from unbraid.training.fused.dense import Dense
-from unbraid.training.fused.networks import Layer, Plan, plan_decoder, plan_dense, plan_encoder
+from unbraid.training.fused.networks import PackedConv, Plan, plan_decoder, plan_dense, plan_encoder
 
 HALF, FLOAT = torch.bfloat16.itemsize, torch.float32.itemsize
 SIDE, LATENTS = 64, 10
@@ -112,11 +112,11 @@ class Step:
         edge = side if plain or not border else side + 2
         return Array(name, self.batch * edge * edge * channels * HALF)
 
-    def small(self, layer: Layer, name: str, border: bool = True) -> Array:
+    def small(self, layer: PackedConv, name: str, border: bool = True) -> Array:
         """Return the small images of a layer."""
         return self.images(name, layer.h, layer.M, layer.plain, border)
 
-    def large(self, layer: Layer, name: str) -> Array:
+    def large(self, layer: PackedConv, name: str) -> Array:
         """Return the large images of a layer, which are plain for 2x2 layers and blocked for 4x4 layers."""
         return self.images(name, 2 * layer.h, layer.C, layer.kernel == 2)
 
@@ -125,7 +125,7 @@ class Step:
         size = self.batch * ((h + 2) ** 2 - h**2) * channels * HALF
         self.add("_zero_border", SUMS, "", (), [Array(name, size)])
 
-    def needs(self, layer: Layer) -> int:
+    def needs(self, layer: PackedConv) -> int:
         """Return the operations of the product of one layer, which both of its gradients need as well."""
         large = self.channels if is_image_layer(layer) else layer.C
         return 2 * self.batch * layer.h**2 * layer.kernel**2 * large * layer.M
@@ -141,12 +141,12 @@ def parameters(part: str, *slots: int) -> Array:
     return Array(f"{part} parameters, bf16 copy", sum(slots) * HALF)
 
 
-def is_image_layer(layer: Layer) -> bool:
+def is_image_layer(layer: PackedConv) -> bool:
     """Return whether the large images of a layer are the examples, whose channels may be padded."""
     return layer.C < MIN_STRIP_CHANNELS
 
 
-def weight_size(layer: Layer) -> int:
+def weight_size(layer: PackedConv) -> int:
     """Return the number of stored weights of a convolution."""
     return layer.kernel**2 * layer.C * layer.M
 
@@ -171,7 +171,7 @@ def encoder_forward(step: Step, plan: Plan) -> None:
     dense_forward(step, plan, "encoder", FORWARD, names, step.batch, len(plan.convs))
 
 
-def convolve(step: Step, layer: Layer, i: int, before: str) -> None:
+def convolve(step: Step, layer: PackedConv, i: int, before: str) -> None:
     """Append layer i of the encoder."""
     name, after = f"encoder {i + 1}", f"encoder activation {i + 1}"
     copy = parameters("encoder", weight_size(layer), layer.M)
@@ -185,7 +185,7 @@ def convolve(step: Step, layer: Layer, i: int, before: str) -> None:
     step.add(function, FORWARD, name, reads, [step.small(layer, after, border=False)], flop, needed)
 
 
-def conv4x4_flop(step: Step, layer: Layer, name: str) -> tuple[str, int]:
+def conv4x4_flop(step: Step, layer: PackedConv, name: str) -> tuple[str, int]:
     """Return the function that computes a 4x4 convolution and its operations (see `unbraid.accel.kernels.conv4x4`)."""
     h, product = layer.h, 2 * step.batch * layer.C * layer.M
     if is_image_layer(layer):
@@ -213,7 +213,7 @@ def encoder_backward(step: Step, plan: Plan) -> None:
     add_parts(step, "encoder", sums)
 
 
-def conv_input_gradient(step: Step, layer: Layer, i: int, x: Array, g: Array, into: str) -> tuple[int, int]:
+def conv_input_gradient(step: Step, layer: PackedConv, i: int, x: Array, g: Array, into: str) -> tuple[int, int]:
     """Append the input gradient of convolution i. Return the parts and columns of its partial sums."""
     needed, copy = step.needs(layer), parameters("encoder", weight_size(layer))
     if layer.kernel == 2:
@@ -228,12 +228,12 @@ def conv_input_gradient(step: Step, layer: Layer, i: int, x: Array, g: Array, in
     return programs * 4, layer.C
 
 
-def transpose_programs(step: Step, layer: Layer, tuned: Launch) -> int:
+def transpose_programs(step: Step, layer: PackedConv, tuned: Launch) -> int:
     """Return the number of programs per run of a transposed convolution, in the first axis of its grid."""
     return block_count(step.batch * (layer.h + 1), tuned["BM"]) * int(tuned["RS"])
 
 
-def transpose_flop(step: Step, layer: Layer, tuned: Launch) -> int:
+def transpose_flop(step: Step, layer: PackedConv, tuned: Launch) -> int:
     """Return the operations of a transposed convolution, which computes all blocks of the large images."""
     g = layer.h + 1
     rows = block_count(g, tuned["RS"]) * int(tuned["RS"])
@@ -241,7 +241,7 @@ def transpose_flop(step: Step, layer: Layer, tuned: Launch) -> int:
 
 
 def weight_gradient(
-    step: Step, layer: Layer, part: str, i: int, large: Array, small: Array
+    step: Step, layer: PackedConv, part: str, i: int, large: Array, small: Array
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Append the weight gradient of layer i. Return the parts and columns of its partial sums, if it has any."""
     size, blocks = weight_size(layer), layer.h**2 if layer.kernel == 2 else (layer.h + 1) ** 2
@@ -253,7 +253,7 @@ def weight_gradient(
     return [] if split == 1 else [(split, size)]
 
 
-def image_weight_gradient(step: Step, layer: Layer, name: str, images: Array, gradient: Array) -> tuple[int, int]:
+def image_weight_gradient(step: Step, layer: PackedConv, name: str, images: Array, gradient: Array) -> tuple[int, int]:
     """Append the weight gradient of the first layer of the encoder. Return the parts and columns of its sums."""
     tuned = step.settings("image weight gradient", layer.C, layer.M)
     programs = block_count(step.batch * layer.h**2, tuned["BM"] * tuned["IT"])
@@ -283,7 +283,7 @@ def activations(plan: Plan) -> list[str]:
     return [f"decoder activation {i + 1}" for i in range(len(plan.dense) + len(plan.convs) - 1)]
 
 
-def likelihood(step: Step, layer: Layer, before: str, name: str) -> None:
+def likelihood(step: Step, layer: PackedConv, before: str, name: str) -> None:
     """Append the last layer of the decoder with the likelihood, and the sums of its results."""
     tuned = step.settings("image conv_transpose4x4", layer.C, layer.M)
     g, width = layer.h + 1, COLUMNS // (4 * layer.C)
@@ -316,7 +316,7 @@ def gradient_of(activation: str) -> str:
     return "latent gradients" if activation == "latents" else activation.replace("activation", "gradient")
 
 
-def last_layer_gradients(step: Step, layer: Layer, before: str, name: str) -> list[tuple[int, int]]:
+def last_layer_gradients(step: Step, layer: PackedConv, before: str, name: str) -> list[tuple[int, int]]:
     """Append both gradients of the last layer. Return the parts and columns of the partial sums."""
     into = gradient_of(before)
     step.zero_border(into, layer.h, layer.M)
@@ -329,7 +329,7 @@ def last_layer_gradients(step: Step, layer: Layer, before: str, name: str) -> li
     return [(programs, size), (4 * step.batch, layer.C), (programs, layer.M)]
 
 
-def transpose_input_gradient(step: Step, layer: Layer, name: str, g: Array, before: str) -> tuple[int, int]:
+def transpose_input_gradient(step: Step, layer: PackedConv, name: str, g: Array, before: str) -> tuple[int, int]:
     """Append the input gradient of a transposed convolution. Return the parts and columns of its partial sums."""
     into, tuned = gradient_of(before), step.settings("conv4x4 gradient", layer.C, layer.M)
     if not layer.plain:
