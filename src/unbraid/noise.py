@@ -118,7 +118,10 @@ class Noise:
         return cast(Tensor, kernels.Draw.apply(self.key, _wrap_to_int64(number * GAMMA), shape, kind))
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draw float32 numbers from 2^24 equally spaced values in the open interval (0, 1)."""
+        """Draw float32 numbers above 0 and up to 1.
+
+        They are the centres of 2^24 intervals of equal length, rounded to float32. The last centre is rounded to 1.
+        """
         if (kernels := noise_kernels(self.key.device)) is not None:
             self.draws += 1
             return self._draw_in_kernel(kernels, kernels.UNIFORM, shape)
