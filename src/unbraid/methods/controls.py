@@ -31,8 +31,8 @@ class Controls:
 
             - "latents": The values are the latents.
             - "directions": The values are coordinates along given directions. The resulting vector is added to the part
-              of an example's latents that does not depend on the controls. If the latents are quantised, each of them is
-              then replaced by the nearest of its values.
+              of an example's latents that does not depend on the controls. Quantised latents are then replaced by the
+              nearest of their values.
             - "sphere": The values are ambient coordinates. They are scaled to length 1.
             - "circles": Each value is the angle of one circle, which has two latents.
             - "cylinder": The first values are angles of circles, as for "circles", and the others are latents.
