@@ -14,6 +14,7 @@ from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, PMP, DiffusionVAE, Method
 from unbraid.methods.controls import Controls
 from unbraid.methods.curved import CurvedMethod
+from unbraid.methods.quantised import QuantisedAE
 from unbraid.nets.registry import NETS
 
 SHAPE, EXAMPLES = (1, 12, 12), 5
@@ -57,10 +58,19 @@ def test_controls_start_at_the_latents_of_the_examples(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_control_changes_the_latents(name: str) -> None:
     controls, own = make_controls(name)
+    step = 100.0 if "values" in controls.arrays else 0.5  # a small step does not reach the next value of the latent
     for i in range(len(controls.names)):
         values = controls.start[:1].clone()
-        values[:, i] = values[:, i] + 0.5
+        values[:, i] = torch.where(values[:, i] > 0, values[:, i] - step, values[:, i] + step)
         assert (controls.to_latents(values, 0) - own[:1]).norm() > 0.01, controls.names[i]
+
+
+@pytest.mark.parametrize("name", [name for name, (method, _) in CASES.items() if isinstance(method, QuantisedAE)])
+def test_quantised_latents_keep_to_their_values(name: str) -> None:
+    controls, _ = make_controls(name)
+    z = controls.to_latents(random_values(controls), 1)
+    assert (z[..., None] == controls.arrays["values"]).any(-1).all()
+    assert (z.std(0) > 0).any()
 
 
 @pytest.mark.parametrize("name", [name for name, (method, _) in CASES.items() if isinstance(method, CurvedMethod)])

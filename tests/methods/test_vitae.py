@@ -208,6 +208,11 @@ def test_labels_of_a_traversal_name_both_parts(glyphs: FactorData) -> None:
         assert nats == sorted(nats, reverse=True)
 
 
+def test_columns_of_codes_have_the_names_of_the_rows_of_traversals() -> None:
+    names = ["appearance 0", "appearance 1", "perspective 2", "perspective 3"]
+    assert UVITAE(perspective=2).column_names(4) == CVITAE(perspective=2).column_names(4) == names
+
+
 def test_networks_of_the_paper() -> None:
     """The widths of every layer are those of tables 1, 3 and 4 of the supplement."""
 

@@ -31,7 +31,8 @@ class Controls:
 
             - "latents": The values are the latents.
             - "directions": The values are coordinates along given directions. The resulting vector is added to the part
-              of an example's latents that does not depend on the controls.
+              of an example's latents that does not depend on the controls. Quantised latents are then replaced by the
+              nearest of their values.
             - "sphere": The values are ambient coordinates. They are scaled to length 1.
             - "circles": Each value is the angle of one circle, which has two latents.
             - "cylinder": The first values are angles of circles, as for "circles", and the others are latents.
@@ -165,7 +166,11 @@ def _angle_controls(
 
 
 def _direction_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
-    return controls.arrays["rest"][example] + values @ controls.arrays["directions"]
+    z = controls.arrays["rest"][example] + values @ controls.arrays["directions"]
+    if (own := controls.arrays.get("values")) is None:
+        return z
+    chosen = (z[..., None] - own).abs().argmin(-1, keepdim=True)
+    return own.expand(*z.shape, -1).gather(-1, chosen)[..., 0]
 
 
 def _circle_latents(controls: Controls, values: Tensor, example: int) -> Tensor:

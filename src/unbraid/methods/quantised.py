@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unbraid.distributions import Gaussian
 from unbraid.methods.ae import AE
+from unbraid.methods.controls import Controls
 from unbraid.methods.traversal import Traversal
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -66,3 +67,9 @@ class QuantisedAE(AE):
         """Return the traversal of an autoencoder, with each latent replaced by the nearest of its values."""
         z, start, labels = super().traversal(net, q, population, positions)
         return Traversal(nearest_values(z, self.values(net, z)), start, labels)
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """Return the controls of an autoencoder. They give latents that are replaced by the nearest of their values."""
+        controls = super().controls(net, q, population)
+        values = self.values(net, self.point_latents(net, q)).detach()
+        return replace(controls, arrays={**controls.arrays, "values": values})

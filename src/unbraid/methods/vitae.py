@@ -140,15 +140,15 @@ class UVITAE(Method):
         decoder = cast(VitaeDecoder, net.decoder)
         return decoder.decode_appearance(z[:, : decoder.split])
 
-    def latent_names(self, latents: int) -> list[str]:
+    def column_names(self, columns: int) -> list[str]:
         """Return the names of the latents, such as "appearance 0"."""
-        split = latents - self.perspective
-        return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(latents)]
+        split = columns - self.perspective
+        return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(columns)]
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
         """Return one row per latent. Latents of the appearance come first. Each of the two parts is sorted by KL."""
         z, start, labels = super().traversal(net, q, population, positions)
-        names, split = self.latent_names(len(labels)), len(labels) - self.perspective
+        names, split = self.column_names(len(labels)), len(labels) - self.perspective
         columns = [cast(int, label.column) for label in labels]
         rows = sorted(range(len(labels)), key=lambda row: columns[row] >= split)
         return Traversal(z[rows], start, [labels[row]._replace(name=names[columns[row]]) for row in rows])
@@ -156,7 +156,7 @@ class UVITAE(Method):
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
         """Return one control per latent. Its name begins with "appearance" or "perspective"."""
         controls = super().controls(net, q, population)
-        return replace(controls, names=self.latent_names(len(controls.names)))
+        return replace(controls, names=self.column_names(len(controls.names)))
 
 
 @dataclass(frozen=True)

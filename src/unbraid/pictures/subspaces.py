@@ -17,7 +17,6 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
-from unbraid.methods import UVITAE
 from unbraid.pictures.comparison import add_title, place_in_rows
 from unbraid.pictures.examples import check_drawable, decoded_images, example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
@@ -163,8 +162,7 @@ def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]
     if vectors is not None:
         return method.column_names(vectors.shape[1]), vectors
     z = method.point_latents(run.net, q)
-    names = method.latent_names if isinstance(method, UVITAE) else method.column_names
-    return names(z.shape[1]), z.diag_embed()
+    return method.column_names(z.shape[1]), z.diag_embed()
 
 
 def exchanged_latents(run: Run, parts: Float[Tensor, "n k d"], group: Sequence[int]) -> Float[Tensor, "n n d"]:

@@ -11,11 +11,14 @@
     for (let i = 0; i < controls.length; i++) out[i] = controls[i];
   };
 
+  /** The element of a list that is nearest to x, and the first of several. */
+  const nearest = (list, x) => list.reduce((best, value) => (Math.abs(value - x) < Math.abs(best - x) ? value : best));
+
   const directions = (arrays, controls, example, out) => {
     for (let j = 0; j < out.length; j++) {
       let sum = arrays.rest[example][j];
       for (let i = 0; i < controls.length; i++) sum += controls[i] * arrays.directions[i][j];
-      out[j] = sum;
+      out[j] = arrays.values ? nearest(arrays.values[j], sum) : sum;
     }
   };
 
