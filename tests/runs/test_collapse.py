@@ -21,7 +21,7 @@ def test_collapsed_runs_are_named_by_training_scores_and_the_report(tmp_path: Pa
     assert "1 of 2 run(s) have a KL below 0.1 nats" in trained
     assert "beta=1000" in trained.partition("KL below")[2]
     assert "beta=0" not in trained.partition("KL below")[2]
-    assert unbraid("score", tmp_path, "--metrics", "factor_vae,mig", "--no-bounds", "--quiet") == 0
+    assert unbraid("score", tmp_path, "--metrics", "factor_vae,mig", "--quiet") == 0
     scored = capsys.readouterr().out
     assert "No latent is active in 1 of 2 rows" in scored
     page = ub.report(tmp_path, tmp_path / "report.html", metrics=["mig"], quiet=True).read_text()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from support.training import quick_train
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, BetaVAE
-from unbraid.methods.method import Batch, Loss
+from unbraid.methods.method import Batch, Hyper, Loss, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.training.randomness import RejectRandomness
@@ -102,3 +102,37 @@ def test_randomness_of_a_gpu_is_rejected() -> None:
     with pytest.raises(UserError, match="must draw all random numbers from `noise`"):
         quick_train(None, Drawing(kind="randn_like"), device="cuda")
     quick_train(None, Drawing(kind="noise"), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda loss: loss, "TypeError"),
+        (lambda loss: (loss, {"one": 1.0}), "float"),
+        (lambda loss: (loss.expand(2), {}), "RuntimeError"),
+        (lambda loss: (loss + torch.ones(2) @ torch.ones(3), {}), r"in line \d+ of .*test_randomness.py: RuntimeError"),
+    ],
+)
+def test_an_objective_that_fails_is_explained(result: Callable[[Tensor], Any], message: str, tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Failing(BetaVAE):
+        def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+            answer: Loss = result(super().objective(net, batch, noise, step)[0])
+            return answer
+
+    with pytest.raises(UserError, match=f"The first step of .*Failing has failed.*{message}.*must return the loss and"):
+        quick_train(tmp_path / "runs", Failing())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_without_a_dataclass_are_rejected() -> None:
+    class Undecorated(BetaVAE):
+        weight: Hyper = setting(1.0, "a weight")
+
+    with pytest.raises(UserError, match=r"Undecorated must be a dataclass .* Write @dataclass\(frozen=True\)"):
+        quick_train(method=Undecorated())
+
+
+def test_a_file_without_the_name_of_a_class_is_rejected() -> None:
+    with pytest.raises(UserError, match=r"mine\.py:Class"):
+        quick_train(method="./mine.py")

@@ -36,6 +36,8 @@ def method_class(name: str) -> type[Method]:
     """
     if METHODS.is_built_in(name):
         return METHODS[name]
+    if name.endswith(".py"):
+        raise UserError(f"A method in a file is given as {name}:Class. Got only the file. Add the name of its class.")
     if ":" not in name and name not in METHODS:
         raise UserError(unknown_name_message("method", name, [*METHODS, *METHODS.added()]))
     cls = METHODS[name] if name in METHODS else import_name("method", name)

@@ -100,7 +100,7 @@ def bounds_rows(
     Each row has the keys `label`, `bound` ("perfect" or "noise") and one key ``metric.key`` for each score.
     """
     rows: dict[str, dict[str, Any]] = {}
-    with progress("ceilings and floors", 2 * len(names) * len(samples), quiet) as report:
+    with progress("scoring a perfect code and noise", 2 * len(names) * len(samples), quiet) as report:
         done = 0
 
         def count_metric(message: str) -> None:

@@ -80,9 +80,10 @@ class ScoreRows(list[Row]):
     def _inactive(self) -> list[str]:
         """Return the sentence about rows in which no latent is active, if there are any."""
         labels = self._labels()
-        found = [str(labels.get(row.get("run", ""), row["label"])) for row in self if row.get(ACTIVE) == 0]
+        scored = [row for row in self if "run" in row] or self  # without the rows of a perfect code and of noise
+        found = [str(labels.get(row.get("run", ""), row["label"])) for row in scored if row.get(ACTIVE) == 0]
         return [
-            f"No latent is active in {len(found)} of {len(self)} rows, so these codes hardly depend on the examples, "
+            f"No latent is active in {len(found)} of {len(scored)} rows, so these codes hardly depend on the examples, "
             f"and factor_vae is 0: {', '.join(found)}. {COLLAPSE_ADVICE}"
         ] * bool(found)
 

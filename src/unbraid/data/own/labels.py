@@ -51,7 +51,12 @@ def _read_columns(folder: Path, files: Sequence[str], labels: str | None) -> Col
         return LABEL_SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
         raise UserError(unknown_name_message("source of labels", labels, [*LABEL_SOURCES, "the path of a csv file"]))
-    return _labels_from_table(expand_user(labels), files)
+    table = expand_user(labels)
+    if not table.exists():
+        inside = folder / table.name
+        advice = f"Did you mean {inside}?" if inside.is_file() else "Check the path."
+        raise UserError(f"There is no csv file {table}. {advice}")
+    return _labels_from_table(table, files)
 
 
 def _default_labels(folder: Path, files: Sequence[str]) -> Columns:
