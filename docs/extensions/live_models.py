@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 MODELS = {
     "shapes3d_rendered_beta_vae": ("shapes3d_rendered/beta_vae/best", "beta-VAE on rendered shapes"),
     "dsprites_slow_vae": ("dsprites/slow_vae/best", "SlowVAE on dSprites"),
+    "mnist_c_vitae": ("mnist/c_vitae/best", "C-VITAE on digits"),
     "dsprites_ada_gvae": ("dsprites/ada_gvae/best", "Ada-GVAE on dSprites"),
 }
 """The name of a model and the title of its page, by the name of the page."""

@@ -37,8 +37,8 @@ READERS, LABELLED, SAMPLING = "test_readers.py", "test_labelled_readers.py", "te
 def zoo_contents() -> str:
     """Return how many models, methods and datasets the zoo has."""
     names = [model.name.split("/") for model in zoo.list()]
-    methods, data = ({part[i] for part in names} for i in (1, 0))
-    return f"{len(names)} models of {len(methods)} methods, trained on {' and '.join(sorted(data))}"
+    methods, data = (sorted({part[i] for part in names}) for i in (1, 0))
+    return f"{len(names)} models of {len(methods)} methods, trained on {', '.join(data[:-1])} and {data[-1]}"
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ def live_model(page: Any, name: str) -> Any:
     return frame
 
 
-def drag_latent(page: Any, frame: Any, latent: int) -> None:
+def drag_latent(page: Any, frame: Any, latent: int, kind: str = "latent") -> None:
     """Drag the slider of a latent from left to right."""
-    slider = frame.locator(".card[data-panel] .slider", has_text=re.compile(rf"latent {latent}\b"))
+    slider = frame.locator(".card[data-panel] .slider", has_text=re.compile(rf"{kind} {latent}\b"))
     drag(page, slider.locator("input").bounding_box(), 0.05, 0.95)
 
 
@@ -95,6 +95,17 @@ def test_a_latent_of_the_second_model_on_the_home_page_is_dragged(page: Any) -> 
     assert centre(after) < centre(before) - 10
 
 
+def test_the_perspective_of_a_digit_on_the_home_page_is_dragged(page: Any) -> None:
+    """The images to choose from are drawn by the model. Dragging latent 2, of the perspective, moves the digit down."""
+    frame = live_model(page, "mnist_c_vitae")
+    before = decoded_pixels(frame).amax(2).sum(1)
+    drag_latent(page, frame, 2, "perspective")
+    after = decoded_pixels(frame).amax(2).sum(1)
+    assert before.max() > 1, "a digit is drawn"
+    assert after.max() > 1
+    assert centre(after) > centre(before) + 1
+
+
 def drag(page: Any, box: dict[str, float], start: float, end: float) -> None:
     """Drag the mouse horizontally inside a box, between two fractions of its width."""
     y = box["y"] + box["height"] / 2
@@ -118,5 +129,5 @@ def decoded_pixels(frame: Any) -> torch.Tensor:
 
 
 def centre(columns: torch.Tensor) -> float:
-    """Return the mean position of bright columns in pixels."""
-    return float((columns * torch.arange(64)).sum() / columns.sum())
+    """Return the mean position of bright columns, or rows, in pixels."""
+    return float((columns * torch.arange(len(columns))).sum() / columns.sum())

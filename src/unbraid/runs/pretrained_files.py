@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unbraid.data import DATASETS
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.runs.adopted_spec import AdoptedSpec
@@ -102,7 +103,7 @@ def model_card(run: Run, shape: tuple[int, ...], name: str) -> str:
     """Return the model card: metadata for the Hub, how to load the model, its settings and its scores."""
     flat = run.spec.flat()
     tags = ["disentanglement", "representation-learning", flat["method"].rpartition(":")[2]]
-    data = run.spec.data.partition("?")[0].rstrip("/").rpartition("/")[2]
+    data = public_data_name(run.spec.data)
     adopted = isinstance(run.spec, AdoptedSpec)
     origin = (
         f"The model `{tags[-1]}`, trained outside unbraid and scored with it on `{data}`."
@@ -136,3 +137,13 @@ def _score_lines(run: Run) -> Iterator[str]:
         yield from ("| metric | score |", "|---|---|")
         yield from (f"| {metric} | {value:.4f} |" for metric, value in scores.items() if value is not None)
         yield ""
+
+
+def public_data_name(name: str) -> str:
+    """Return the name of a dataset without the path of a file. Only the options of built-in datasets are kept.
+
+    >>> public_data_name("mnist?turn=20&shift=10"), public_data_name("/home/me/photos?size=64")
+    ('mnist?turn=20&shift=10', 'photos')
+    """
+    plain = name.partition("?")[0]
+    return name if plain in DATASETS and "/" not in name else plain.rstrip("/").rpartition("/")[2]
