@@ -268,3 +268,21 @@ def test_markup_in_names_is_shown_as_text(page: Any, folder: Path, tmp_path: Pat
     assert page.evaluate("window.stolen") is None
     assert evil in page.locator("#learned").inner_text()
     assert page.title().startswith(evil)
+
+
+def test_labels_of_an_axis_have_enough_digits(page: Any, folder: Path, tmp_path: Path) -> None:
+    text = (folder / "report.html").read_text()
+    facts = json.loads(re.findall(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[0])
+    for run in facts["runs"]:
+        run.pop("detail", None)
+    for curve in facts["curves"]:
+        count = len(curve["step"])
+        curve["terms"] = {"loss": {"mean": np.linspace(12345.1, 12346.9, count).tolist()}}
+    (tmp_path / "ticks.html").write_bytes(page_html(Content(facts)))
+    page.goto((tmp_path / "ticks.html").as_uri())
+    labels = page.locator("svg.curve").first.locator("text[text-anchor=end]")
+    values = [float(label) for label in labels.all_text_contents()]
+    heights = [float(label.get_attribute("y")) for label in labels.all()]
+    assert len(values) >= 3
+    assert np.ptp(np.diff(heights)) < 1e-6
+    np.testing.assert_allclose(np.diff(values), values[1] - values[0], rtol=1e-6)

@@ -208,8 +208,9 @@
   function axis(low, high, count) {
     const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
+    const decimals = Math.min(100, Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
     const ticks = [];
-    for (let at = Math.ceil(low / step) * step; at <= high + 1e-9 * step; at += step) ticks.push(at);
+    for (let i = Math.ceil(low / step); i * step <= high + 1e-9 * step; i++) ticks.push(+(i * step).toFixed(decimals));
     return ticks;
   }
 
@@ -224,8 +225,8 @@
     const x = (value) => left + ((right - left) * value) / x1;
     const y = (value) => bottom - ((bottom - top) * (Math.max(Math.min(value, y1 + room), y0 - room) - y0 + room)) / (y1 - y0 + 2 * room);
     const parts = [];
-    for (const at of axis(y0, y1, 4)) parts.push(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(+at.toPrecision(4))));
-    for (const at of axis(0, x1, Math.max(2, Math.floor(width / 110)))) parts.push(make("svg:text", { x: x(at), y: bottom + 20, "text-anchor": "middle" }, (+at.toPrecision(6)).toLocaleString("en")));
+    for (const at of axis(y0, y1, 4)) parts.push(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(at)));
+    for (const at of axis(0, x1, Math.max(2, Math.floor(width / 110)))) parts.push(make("svg:text", { x: x(at), y: bottom + 20, "text-anchor": "middle" }, at.toLocaleString("en")));
     parts.push(make("svg:text", { x: (left + right) / 2, y: bottom + 38, "text-anchor": "middle" }, "step"));
     return { x, y, parts };
   }
