@@ -49,7 +49,7 @@ def test_no_flag_takes_two_dashes_as_its_value(words: tuple[str, ...], capsys: C
         (["score", "runs", "--csv", "plain/x.csv"], "--csv: must be a file in a folder"),
         (["report", "runs", "--out", ""], "--out: must be a path"),
         (["select", "runs", "--examples", HUGE], "--examples: must be a whole number from 2"),
-        (["traverse", "runs", "--columns", "1000000"], "--columns: must be a whole number from 1 to 1000"),
+        (["traverse", "runs", "--columns", "1000000"], "--columns: must be a whole number from 2 to 1000"),
         (["traverse", "runs", "--span", "inf"], "--span: must be a finite number"),
         (["study", "small", "--plan", "--shard", "999999/999999"], "The shard 999999/999999 has no runs"),
         (["study", "small", "--plan", "--seeds", "0-99999999999"], "at most 100,000 values"),

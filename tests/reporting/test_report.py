@@ -251,7 +251,7 @@ def test_the_command_writes_the_page_and_prints_its_path(folder: Path, capsys: p
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(["--metrics", "migg"], "mig"), (["--rank", "dcii"], "dci"), (["--best", "0"], "'best' must be >= 1")],
+    [(["--metrics", "migg"], "mig"), (["--rank", "dcii"], "dci"), (["--best", "0"], "whole number from 1")],
 )
 def test_wrong_flags_give_errors(
     folder: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]

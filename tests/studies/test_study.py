@@ -146,7 +146,7 @@ def test_one_dataset_replaces_all_datasets_of_the_study() -> None:
     ("reduction", "message"),
     [
         (lambda: Reduction({"metod": ["vae"]}), "Unknown property of a run 'metod'.*method"),
-        (lambda: Reduction({"data": ["mnist"]}), "No run of the study matches"),
+        (lambda: Reduction({"data": ["mnist"]}), "None of the 120 runs has data=mnist"),
         (lambda: Reduction(seeds=[4, 5, 7]), "must be seeds of the study, 0 to 4. Got also 5, 7"),
         (lambda: Reduction(scale=0), "above 0 and at most 1"),
         (lambda: Reduction(steps=-1), "must not be negative"),
