@@ -442,3 +442,18 @@ def test_a_study_that_is_killed_often_ends_with_the_same_runs(tmp_path: Path) ->
     assert [child.wait() for child in pair] == [0, 0]
     assert_same_weights(tmp_path / "whole", tmp_path / "killed")
     assert sorted_results(tmp_path / "killed").equals(sorted_results(tmp_path / "whole"))
+
+
+def test_metrics_of_a_study_may_have_options(tmp_path: Path) -> None:
+    """Scores of different options are columns of their own, and a repeated study computes none of them again."""
+    settings: dict[str, Any] = {"seeds": [0, 1], "steps": 3, "samples": 100, "quiet": True, "data": "toy"}
+    only = {"method": "beta_vae", "level": "0"}
+    metrics = ["mig", "mig?bins=3", "mig?bins=20", "udr"]
+    table = load_results(ub.study("locatello2019", tmp_path, only=only, metrics=metrics, **settings))
+    assert (table["mig.discrete_mig"] != table["mig?bins=3.discrete_mig"]).all()
+    assert "mig?bins=20.discrete_mig" not in table
+    stored = [(run.path / "scores.jsonl").read_bytes() for run in ub.load_runs(tmp_path) if run.path]
+    ub.study("locatello2019", tmp_path, only=only, metrics=metrics, **settings)
+    assert stored == [(run.path / "scores.jsonl").read_bytes() for run in ub.load_runs(tmp_path) if run.path]
+    with pytest.raises(UserError, match=r"Unknown option of mig 'bans'\. Did you mean 'bins'"):
+        ub.study("locatello2019", tmp_path, only=only, metrics=["mig?bans=3"], **settings)

@@ -61,8 +61,8 @@ HELP = {
     "assume": "with --gpus: replace an assumption, such as price=2.5 for the price of a GPU for one hour; can be "
     "repeated. The output lists all assumptions with their values",
     "shard": "run only part I of N, with I from 1 to N, for use with a batch scheduler [1/1]",
-    "metrics": "metrics to compute; +A,B adds metrics to the default, and none computes no metrics "
-    "[the metrics of locatello2019 and of the analyses]",
+    "metrics": "metrics to compute, with options as in mig?bins=10; +A,B adds metrics to the default, and none "
+    "computes no metrics [the metrics of locatello2019 and of the analyses]",
     "samples": "number of training rows of the metrics; there are half as many test rows [10000]",
     "draws": "how metrics sample rows; see unbraid score --help "
     "[reference for published studies, disjoint for your own]",

@@ -130,7 +130,7 @@ def join_lists(parts: Sequence[str]) -> list[str]:
     """
     joined: list[str] = []
     for part in parts:
-        if joined and "?" in joined[-1] and part[0].isdigit():
+        if joined and "?" in joined[-1] and part[:1].isdigit():
             joined[-1] += f",{part}"
         else:
             joined.append(part)

@@ -71,8 +71,8 @@ def study(
         data: One or more datasets that replace the study's datasets, in order. Datasets of the study that are not
             replaced are dropped.
         shard: ``(i, n)`` runs only part i of n, with i from 1 to n.
-        metrics: Metrics to compute. None computes `unbraid.studies.settings.STUDY_METRICS`. An empty list computes no
-            metrics.
+        metrics: Metrics to compute. A name may have options, as in "mig?bins=10". None computes
+            `unbraid.studies.settings.STUDY_METRICS`. An empty list computes no metrics.
         samples: Number of training rows of the metrics. There are half as many test rows.
         draws: How metrics sample rows. "disjoint" never uses a row for both training and testing, and "reference"
             samples with replacement, as the authors' code for `locatello2019` does. None means "reference" for

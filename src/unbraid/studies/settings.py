@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS
+from unbraid.metrics.options import join_lists
 from unbraid.metrics.protocol import Protocol
 from unbraid.studies.group_scores import GROUP_METRICS
 from unbraid.training.train import CHECKPOINT_SECONDS
@@ -52,14 +53,15 @@ class StudySettings:
 def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:
     """Split names of metrics into metrics of single runs and metrics of groups of runs, without duplicates.
 
-    None stands for `STUDY_METRICS`.
+    None stands for `STUDY_METRICS`. Names of metrics of single runs may have options.
 
-    >>> split_metrics(["udr", "mig", "udr"])
-    (['mig'], ['udr'])
+    >>> split_metrics(["udr", "mig", "udr", "dci_es?sizes=16", "32"])
+    (['mig', 'dci_es?sizes=16,32'], ['udr'])
     """
-    all_metrics = [*METRICS, *GROUP_METRICS]
-    unique = list(dict.fromkeys(STUDY_METRICS if names is None else names))
-    for name in unique:
-        if name not in all_metrics:
-            raise UserError(unknown_name_message("metric", name, all_metrics))
-    return [name for name in unique if name not in GROUP_METRICS], [name for name in unique if name in GROUP_METRICS]
+    given = join_lists(STUDY_METRICS if names is None else list(names))
+    single = [name for name in given if name not in GROUP_METRICS]
+    for name in single:
+        if "?" not in name and name not in METRICS:
+            raise UserError(unknown_name_message("metric", name, [*METRICS, *GROUP_METRICS]))
+    runs = list(dict.fromkeys(map(METRICS.canonical_name, single)))
+    return runs, list(dict.fromkeys(name for name in given if name in GROUP_METRICS))
