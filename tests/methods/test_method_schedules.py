@@ -15,7 +15,7 @@ import unbraid as ub
 from support.pmp_examples import build_pmp, make_noise
 from unbraid.cli.train import method_parser
 from unbraid.data.dataset import FactorData
-from unbraid.methods import METHODS, PMP, UVITAE, VAE, AnnealedVAE, Batch, DiffusionVAE, Method
+from unbraid.methods import METHODS, PMP, UVITAE, VAE, AnnealedVAE, Batch, DiffusionVAE, Method, SemiVAE
 from unbraid.runs.spec import RunSpec
 
 IDS = json.loads((Path(__file__).parents[1] / "fixtures" / "release_0_1" / "ids.json").read_text())
@@ -26,11 +26,12 @@ TERMS = ("distance", "sparsity", "consistency", "regularisation")
 def test_the_help_names_every_schedule(name: str) -> None:
     """A field that moves the end of the schedule is described by the number or the fraction of training steps."""
     cls = METHODS[name]
-    end = cls().schedule_end(1_000)
+    method = SemiVAE(family="annealed_vae") if cls is SemiVAE else cls()  # this family has a schedule
+    end = method.schedule_end(1_000)
     for field in dataclasses.fields(cls):
         if isinstance(field.default, int | float):
             other = min(field.default + 1, field.metadata["high"])
-            moved = dataclasses.replace(cls(), **{field.name: other}).schedule_end(1_000) != end
+            moved = dataclasses.replace(method, **{field.name: other}).schedule_end(1_000) != end
             assert ("training steps" in field.metadata["help"]) == moved, field.name
     if end:
         assert "training steps" in method_parser(name, cls).format_help().replace("\n" + " " * 24, " ")

@@ -170,7 +170,7 @@ def test_unavailable_labels_are_rejected(folder: Path) -> None:
         from_folder(folder, labels=folder / "missing.csv")
     write_csv(folder, "file,v\n", "inside.csv")
     with pytest.raises(UserError, match=r"There is no csv file .*inside\.csv\. Did you mean .*inside\.csv\?"):
-        from_folder(folder, labels="inside.csv")
+        from_folder(folder, labels="elsewhere/inside.csv")
     (folder / "latin.csv").write_bytes("file,größe\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.csv must be a csv file in UTF-8"):
         from_folder(folder, labels=folder / "latin.csv")
