@@ -32,7 +32,7 @@ class Assumptions:
         losses_per_hour: Expected number of times per hour that the node of a GPU is lost. A new node replaces it at
             once, and has to start, compile and make the data again.
         shared: Whether checkpoints survive the loss of a node, as in a shared folder. Otherwise its task starts again.
-        scoring_seconds: Processor time of scoring one run.
+        scoring_seconds: Processor time of scoring one run, including the encoding of examples on a core.
         scoring_cores: Number of cores per GPU that score runs.
         scoring_hidden: Whether a GPU trains the next task while the cores score. Otherwise it waits. In both cases the
             study ends when the last runs are scored.
@@ -46,7 +46,7 @@ class Assumptions:
     checkpoint_seconds: float = 600.0
     losses_per_hour: float = 0.01
     shared: bool = False
-    scoring_seconds: float = 10.6
+    scoring_seconds: float = 17.0
     scoring_cores: int = 16
     scoring_hidden: bool = True
 
