@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import unbraid as ub
-from unbraid.data.files.catalogue import SOURCES
+from unbraid.data import FILES
 
 SAMPLES = 200  # number of images that a model draws
 
@@ -20,7 +20,7 @@ SAMPLES = 200  # number of images that a model draws
 def write_live_page(model: str, title: str, out: Path) -> None:
     """Write the page of a model."""
     run = ub.zoo.load(model)
-    absent = run.spec.data.partition("?")[0] in SOURCES  # published files that a user must have
+    absent = run.spec.data.partition("?")[0] in FILES  # published files that a user must have
     data = ub.data.from_arrays(run.sample(SAMPLES)) if absent else None
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / title  # the name of the folder is the title of the page

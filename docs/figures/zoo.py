@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 import unbraid as ub
-from unbraid.data.files.catalogue import SOURCES
+from unbraid.data import FILES
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 # The model and the settings of each picture. Example 174,608 of dSprites is a square, and most codes of this SlowVAE
@@ -28,7 +28,7 @@ def traversal(name: str) -> Image.Image:
     """Draw the effect of each latent of the model of a picture."""
     model, settings = PICTURES[name]
     run = ub.zoo.load(model)
-    drawn = run.spec.data.partition("?")[0] in SOURCES  # published files that a user must have
+    drawn = run.spec.data.partition("?")[0] in FILES  # published files that a user must have
     data = ub.data.from_arrays(run.sample(100)) if drawn else ub.data.load(run.spec.data)
     return ub.traverse(run, data, **settings).image
 

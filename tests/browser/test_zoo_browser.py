@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,9 @@ def test_a_latent_of_the_second_model_on_the_home_page_is_dragged(page: Any) -> 
 def test_the_perspective_of_a_digit_on_the_home_page_is_dragged(page: Any) -> None:
     """The images to choose from are drawn by the model. Dragging latent 2, of the perspective, moves the digit down."""
     frame = live_model(page, "mnist_c_vitae")
-    before = decoded_pixels(frame).amax(2).sum(1)
+    before = decoded_pixels(frame)[..., :3].amax(2).sum(1)
     drag_latent(page, frame, 2, "perspective")
-    after = decoded_pixels(frame).amax(2).sum(1)
+    after = decoded_pixels(frame)[..., :3].amax(2).sum(1)
     assert before.max() > 1, "a digit is drawn"
     assert after.max() > 1
     assert centre(after) > centre(before) + 1
@@ -121,11 +122,13 @@ def bright_columns(frame: Any) -> torch.Tensor:
 
 
 def decoded_pixels(frame: Any) -> torch.Tensor:
-    """Return the decoded image, (64, 64, 4), between 0 and 1."""
+    """Return the decoded square image, (h, w, 4), between 0 and 1."""
     wait_until(frame, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
     script = """(() => { const canvas = document.querySelector(".card canvas.image");
         return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data]; })()"""
-    return torch.tensor(frame.evaluate(script)).view(64, 64, 4) / 255
+    values = torch.tensor(frame.evaluate(script))
+    side = math.isqrt(len(values) // 4)
+    return values.view(side, side, 4) / 255
 
 
 def centre(columns: torch.Tensor) -> float:
