@@ -156,12 +156,15 @@ def test_pages_with_scores_say_how_rows_were_drawn() -> None:
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_zoo_is_current() -> None:
+@pytest.mark.parametrize("name", ["zoo_dsprites", "zoo_shapes3d", "zoo_digits"])
+def test_the_pictures_of_the_zoo_are_current(name: str) -> None:
     """The script draws the committed picture, up to the order of sums in bfloat16, which depends on the processor."""
     import numpy as np
-    from figures.zoo import FILE, traversal
+    from figures.zoo import FOLDER, PICTURES, traversal
     from PIL import Image
 
-    stored, drawn = (np.asarray(image.convert("L"), float) for image in (Image.open(FILE), traversal()))
+    assert len(PICTURES) == 3
+    images = (Image.open(FOLDER / f"{name}.png"), traversal(name))
+    stored, drawn = (np.asarray(image.convert("L"), float) for image in images)
     assert stored.shape == drawn.shape
     assert np.abs(stored - drawn).mean() < 1
