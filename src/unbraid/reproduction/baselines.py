@@ -168,5 +168,5 @@ LOSSES_TARGET = Target(
     select_losses,
     our_losses,
     published_data,
-    metrics=("none",),
+    metrics=(),
 )

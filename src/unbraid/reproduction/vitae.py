@@ -96,7 +96,7 @@ def make_target(data: str, title: str, signs: tuple[PublishedSign, ...]) -> Targ
         lambda table: longest_runs(runs_on_published_data(table, published_data), []),
         lambda runs: our_results(runs, signs),
         published_data,
-        metrics=("none",),
+        metrics=(),
         finish=add_appearance_scores,
     )
 
