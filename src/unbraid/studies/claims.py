@@ -46,9 +46,9 @@ def locatello2020_labels() -> Iterator[PlannedRun]:
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258.
     """
     settings = [
-        Setting(method, STRENGTHS[family], LEVEL, family_steps(family))
+        Setting(method, STRENGTHS[family], LEVEL, family_steps(family), variant)
         for family, make in FAMILIES.items()
-        for method in (make(STRENGTHS[family]), with_labels(family))
+        for method, variant in ((make(STRENGTHS[family]), ""), (with_labels(family), family))
     ]
     yield from grid(["dsprites"], settings, SEEDS)
 
