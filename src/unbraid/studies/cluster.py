@@ -286,13 +286,12 @@ def run_cluster(
     settings = replace(settings, out=resolve_path(settings.out), device=device, jobs=settings.jobs or 1)
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
-        steps = sum(run.spec.steps for run in planned)
-        report = contexts.enter_context(progress("study", steps, quiet))
         nodes = RayCluster(ray, settings)
-        study = ClusterStudy(nodes, settings, shared, StudyProgress(report, len(planned)))
-        contexts.callback(study.cancel)
         nodes.check_resources()
-        trained = study.train(planned)
+        with progress("study", sum(run.spec.steps for run in planned), quiet) as report:
+            study = ClusterStudy(nodes, settings, shared, StudyProgress(report, len(planned)))
+            contexts.callback(study.cancel)
+            trained = study.train(planned)
         if settings.scored:
             study.score_groups([run.spec.id for run in trained], quiet)
     local_device = device if device == "cpu" or torch.cuda.is_available() else "cpu"

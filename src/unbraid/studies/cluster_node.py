@@ -130,20 +130,13 @@ def train_stack(
         return {spec.id: read_run_files(folder / spec.id) for spec in run_specs}
 
 
-def score_stack(
-    version: str,
-    specs: list[dict[str, Any]],
-    data: str,
-    settings: StudySettings,
-    scratch: str | None,
-    trained: dict[str, RunFiles],
-) -> dict[str, RunFiles]:
+def score_stack(*arguments: Any) -> dict[str, RunFiles]:
     """Score trained runs on the cores of this node. The arguments are those of `train_stack`.
 
     Returns:
-        The file of scores of each run by the id of the run, or an empty dictionary if `scratch` is None.
+        The file of scores of each run by the id of the run, or an empty dictionary if nodes write to a shared folder.
     """
-    runs = train_stack(version, specs, data, settings, scratch, trained)  # finished runs are only scored
+    runs = train_stack(*arguments)  # finished runs are only scored
     return {name: {SCORES: files[SCORES]} for name, files in runs.items() if SCORES in files}
 
 
